@@ -41,7 +41,7 @@ class _Stepwise:
     """
 
     def __init__(self, index: Index[BlockType], remover: MessageRemover[BlockType]) -> None:
-        self.removals_per_step = 512
+        self.removals_per_step = 128
         self._remover = remover
         self.count = partial(StepwiseCount, index)
         self.prepare = index.prepare

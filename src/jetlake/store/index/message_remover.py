@@ -287,10 +287,14 @@ class MessageRemover(Generic[BlockType]):
         found = yield from self._matching_here(numbers, below)
         # Blocks that were filed meanwhile, or to the end: not all subjects of the newest one counted as filed.
         at = max(at, newest)
+        filed: list[int] = []
         while (block := subjects.filed.block_from(at, numbers)) is not None:
-            found += yield from subjects.filed.sequences_in(block, numbers, below)
+            filed += yield from subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
-        for group in in_groups(sorted(set(found)), step):
+        if filed:
+            found = yield from sort_in_steps(list({*filed, *found}))
+        yield
+        for group in in_groups(found, step):
             count += self._remove_many(group, follows_append)
             yield
         return count

@@ -15,6 +15,7 @@ from jetlake.store.steps import Steps, in_groups, sort_in_steps
 __all__ = ["PieceDraft"]
 
 _ROWS_PER_STEP = 8192
+_POSTED_PER_STEP = 2048
 _SORTED_AT_ONCE = 65536
 _SUBJECTS_PER_STEP = 4096
 
@@ -91,7 +92,7 @@ class PieceDraft:
             keys += [number * rows + row for row, number in living]
             yield
         numbers, counts, sequences = array("I"), array("I"), array("Q")
-        for group in in_groups((yield from sort_in_steps(keys)), _ROWS_PER_STEP):
+        for group in in_groups((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
             before, names = len(numbers), subjects.numbers.names
             for number, row in map(divmod, group, repeat(rows)):
                 if not names[number]:
