@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from jetlake.cli.demo.processes import free_port
 
 __all__ = ["COMMANDS", "KINDS", "OURS", "PEER", "Running", "free_port", "server"]
 
@@ -77,14 +78,3 @@ def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more
         process.wait()
         if kept is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    """Find a port that the system gives to no client, which could otherwise meet itself on it."""
-    while True:
-        port = random.randrange(15_000, 30_000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port
