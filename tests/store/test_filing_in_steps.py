@@ -166,6 +166,12 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._SORTED_AT_ONCE", 6)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
+    monkeypatch.setattr("jetlake.store.log.pieces.index_piece._PART", 256)
+    monkeypatch.setattr("jetlake.store.log.pieces.postings_part._PART", 256)
+    monkeypatch.setattr("jetlake.store.index.packed_rows._BYTES_PER_STEP", 10)
+    monkeypatch.setattr("jetlake.store.index.packed_rows._SEQUENCES_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.log.compaction.rewrite._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.log.compaction.rewrite._PART_BYTES", 100)
     monkeypatch.setattr("jetlake.store.steps._RUN", 2)
     monkeypatch.setattr("jetlake.store.steps._RUN_MAX", 4)
 
@@ -269,6 +275,76 @@ def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
     for _ in range(10):
         world.check()
     world.reopen()
+    for _ in range(10):
+        world.check()
+
+
+def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a_kill() -> None:
+    world = World(1)
+    world.names = 60
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    store, disk = world.store, world.disk
+    segment = store._index.blocks[0]
+    writes: list[list[int]] = []
+    write = disk.write
+
+    def write_part(handle: int, data: bytes, offset: int) -> None:
+        writes[-1].append(len(data))
+        write(handle, data, offset)
+
+    while segment.piece is None:
+        writes.append([])
+        disk.write = write_part  # type: ignore[method-assign]
+        assert store._filing.go_on()
+        disk.write = write  # type: ignore[method-assign]
+        if segment.piece is None and writes[-1]:
+            sequence = segment.first + len(writes)
+            store.remove(sequence)
+            del world.subjects[sequence]
+            world.flush()
+    parts = [step for step in writes if step]
+    assert len(parts) > 5
+    assert all(len(step) == 1 for step in parts)
+    assert sum(step[0] > 2 * 256 for step in parts) <= 2, "the head, and the postings, which are in whole pages"
+    for _ in range(10):
+        world.check()
+    disk.kill()
+    world.store = world.open()
+    assert world.store._index.blocks[0].piece is not None
+    for _ in range(10):
+        world.check()
+
+
+@pytest.mark.parametrize("fault", ["dropped", "refused"])
+def test_a_piece_that_is_not_written_to_its_end_is_no_piece(fault: str) -> None:
+    world = World(1)
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    store, disk = world.store, world.disk
+    segment = store._index.blocks[0]
+    piece = segment.file.path.with_suffix(".idx")
+    while piece not in disk.files():
+        assert store._filing.go_on()
+    if fault == "dropped":
+        store.purge(below=store._index.blocks[1].first)
+        world.subjects = {each: name for each, name in world.subjects.items() if each >= store.first_sequence}
+        while segment in store._index.blocks:
+            world.flush()
+    else:
+        disk.capacity = 0
+        assert store._filing.go_on()
+        assert not store._filing.go_on(), "tried again only when more was written"
+        disk.capacity = None
+        assert segment.filed is None
+    assert piece not in disk.files()
+    world.publish()
+    world.flush()
+    for _ in range(200):
+        world.keep_house()
+    assert (piece in disk.files()) == (fault == "refused")
     for _ in range(10):
         world.check()
 

@@ -16,6 +16,8 @@ FOLDER = Path("/msgs")
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     monkeypatch.setattr(rewrite, "_RECORDS_PER_STEP", 3)
+    monkeypatch.setattr(rewrite, "_ROWS_PER_STEP", 25)
+    monkeypatch.setattr(rewrite, "_PART_BYTES", 100)
 
 
 def open_store(disk, segment_bytes=2000):
@@ -106,6 +108,31 @@ def test_a_rewrite_takes_many_steps_and_syncs_in_none_of_them():
             thread.join()
     assert steps >= 5
     assert syncs and all(thread != here for _, thread in syncs)
+
+
+def test_a_rewritten_segment_is_written_in_parts_that_keep_the_interpreter_for_a_short_time():
+    disk = FaultyDisk(Random(0))
+    store = begun(disk)
+    segment = store._index.blocks[0]
+    while not store._compactor.waits_for_write():
+        store.compact_step(sync_here=False)
+    sizes = []
+    write = disk.write
+    disk.write = lambda handle, data, offset: (sizes.append(len(data)), write(handle, data, offset))
+    store.sync()
+    disk.write = write
+    record = max(segment.sizes)
+    assert len(sizes) > 2
+    assert all(sizes)
+    assert max(sizes) <= 100 + 3 * (record + 60), "a part, and the records and tombstones of a step"
+    expected = content(store)
+    while not segment.generation:
+        store.compact_step()
+    assert disk.content(segment.file.path)[: segment.size] == segment.file.read_all(segment.size)
+    assert content(store) == expected
+    store.flush()
+    disk.kill()
+    assert content(open_store(disk)) == expected
 
 
 def test_what_is_erased_in_the_middle_is_in_no_file_afterwards():

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["column_bytes", "places_of", "read_column"]
+__all__ = ["column_bytes", "column_parts", "places_of", "read_column"]
 
 _SWAPPED = sys.byteorder == "big"
 
@@ -18,6 +18,13 @@ def column_bytes(column: array[int]) -> bytes:
         column = column[:]
         column.byteswap()
     return column.tobytes()
+
+
+def column_parts(column: array[int], part_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes of a column in parts of this size; the last one may be shorter."""
+    count = part_bytes // column.itemsize
+    for start in range(0, len(column), count):
+        yield column_bytes(column[start : start + count])
 
 
 def read_column(code: str, data: bytes | memoryview) -> array[int]:

@@ -95,17 +95,18 @@ class Block(ABC):
         assert self.filed is not None
         return self.filed.mask
 
-    def become_filed(self, mask: bytes | None = None) -> Filed:
-        """Note what stays in memory when the columns are released, which must be there now.
+    def described(self, mask: bytes | None = None) -> Filed:
+        """Return what stays in memory when the columns are released, which must be there now.
 
         Args:
             mask: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
         """
         if mask is None:
             mask = subject_mask(set(compress(self.subject_ids, self.live)))
-        self.filed = None  # A rewrite has left other rows than those that were filed before.
-        self.filed = Filed(len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, mask)
-        return self.filed
+        rows = len(self.live)
+        if not rows:
+            return Filed(0, 0, 0, 0, mask)
+        return Filed(rows, self.sequence_of(rows - 1), self.times[0], self.times[-1], mask)
 
     def postings(self) -> Postings:
         """Return the living sequences of each subject."""

@@ -9,15 +9,18 @@ from itertools import compress
 from operator import not_
 
 from jetlake.store.sequence_ranges import Range, ranges_of
+from jetlake.store.steps import Steps
 
 __all__ = ["dead_ranges", "pack_live", "pack_sequences", "unpack_live", "unpack_sequences"]
 
 _ALIVE = b"\x01"
+_BYTES_PER_STEP = 64 * 1024
+_SEQUENCES_PER_STEP = 16 * 1024
 
 
-def pack_live(live: bytearray, live_count: int) -> bytes:
+def pack_live(live: bytes | bytearray, live_count: int) -> Steps[bytes]:
     """Return which rows live, in few bytes; none when all do."""
-    return b"" if live_count == len(live) else zlib.compress(live, 1)
+    return b"" if live_count == len(live) else (yield from _compress(live))
 
 
 def unpack_live(packed: bytes, rows: int) -> bytearray:
@@ -25,7 +28,7 @@ def unpack_live(packed: bytes, rows: int) -> bytearray:
     return bytearray(zlib.decompress(packed)) if packed else bytearray(_ALIVE * rows)
 
 
-def pack_sequences(sequences: array[int] | None, first: int) -> bytes:
+def pack_sequences(sequences: array[int] | None, first: int) -> Steps[bytes]:
     """Return which sequences have a row, in few bytes; none when all have one.
 
     Args:
@@ -34,9 +37,20 @@ def pack_sequences(sequences: array[int] | None, first: int) -> bytes:
     if not sequences:
         return b""
     present = bytearray(sequences[-1] - first + 1)
-    for sequence in sequences:
-        present[sequence - first] = 1
-    return zlib.compress(present, 1)
+    for start in range(0, len(sequences), _SEQUENCES_PER_STEP):
+        for sequence in sequences[start : start + _SEQUENCES_PER_STEP]:
+            present[sequence - first] = 1
+        yield
+    return (yield from _compress(present))
+
+
+def _compress(data: bytes | bytearray) -> Steps[bytes]:
+    compressor = zlib.compressobj(1)
+    parts: list[bytes] = []
+    for start in range(0, len(data), _BYTES_PER_STEP):
+        parts.append(compressor.compress(data[start : start + _BYTES_PER_STEP]))
+        yield
+    return b"".join((*parts, compressor.flush()))
 
 
 def unpack_sequences(packed: bytes, first: int) -> array[int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import sub
 from typing import NamedTuple
 
@@ -71,6 +71,17 @@ class Postings:
         for number in numbers:
             sequences.extend(groups[number])
         return cls(numbers, array("I", (len(groups[number]) for number in numbers)), sequences, None)
+
+    def extend(self, more: Postings) -> None:
+        """Add the postings of further subjects, whose numbers are higher; both must know their counts."""
+        assert self.earlier is not None
+        assert more.earlier is not None
+        starts = self.starts
+        starts.extend(islice(accumulate(more.counts, initial=starts[-1]), 1, None))
+        self.counts.extend(more.counts)
+        self.numbers.extend(more.numbers)
+        self.sequences.extend(more.sequences)
+        self.earlier.extend(more.earlier)
 
     def only(self, is_living: Callable[[int], bool]) -> Postings:
         """Return the same without sequences that are dead; how many were filed before is not told."""

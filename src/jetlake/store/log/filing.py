@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import compress
 
-from msgspec.structs import replace
-
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
@@ -26,7 +24,8 @@ from jetlake.store.log.pieces.index_piece import (
 )
 from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.log.pieces.rows_from_log import read_rows
-from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
+from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, PieceParts, Segment
+from jetlake.store.steps import Steps
 
 __all__ = ["Filing"]
 
@@ -52,6 +51,7 @@ class Filing:
         # How many bytes had been written when the disk last refused a piece: more have to follow before another try.
         self._refused_at = -1
         self._draft: PieceDraft | None = None
+        self._writing: Steps[PieceParts] | None = None  # the draft's piece
 
     # Writing
 
@@ -79,34 +79,52 @@ class Filing:
             self._draft = None
             return False
         if self._draft is None or not self._draft.holds(segment):
-            self._draft = PieceDraft(segment, self._index)
+            self._draft, self._writing = PieceDraft(segment, self._index), None
         content = self._draft.content
         if content is None:
             self._draft.go_on()
             return True
-        if self._is_held_back(segment):
-            return False
-        if segment.filed is None:
-            self._file(self._draft, content)
+        if self._writing is None:
+            if self._is_held_back(segment):
+                return False
+            last, newest_ns = self._index.last_of(segment), self._index.last_time_ns
+            self._writing = write_piece(self._disk, segment, content, last, newest_ns)
+        if segment.is_damaged:
+            self._put_in_place(self._draft, content, None)
         else:
-            segment.filed = replace(segment.filed, mask=bytes(self._draft.mask))
-            self._without_piece.remove(segment)
-            if not self._write(segment, content):
-                self._without_piece.append(segment)
-        self._draft = None
+            self._write_on(self._draft, content, self._writing)
         return True
 
-    def _file(self, draft: PieceDraft, content: PieceContent) -> None:
-        """Begin to file the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
-        segment = draft.segment
+    def _write_on(self, draft: PieceDraft, content: PieceContent, writing: Steps[PieceParts]) -> None:
+        """Take a step to write a piece, which tells how the segment was at the first step."""
+        try:
+            next(writing)
+        except StopIteration as end:
+            self._put_in_place(draft, content, end.value)
+        except OSError:
+            segment, self._draft = draft.segment, None
+            self._refused_at = self._log.written_bytes
+            with suppress(OSError):
+                self._disk.remove(piece_path(segment.file.path))
+            if segment in self._without_piece:
+                self._without_piece.remove(segment)
+                self._without_piece.append(segment)
+
+    def _put_in_place(self, draft: PieceDraft, content: PieceContent, piece: PieceParts | None) -> None:
+        """Release what a piece has, and begin to file a segment whose sequences are all in memory."""
+        segment, self._draft = draft.segment, None
+        is_new = segment.filed is None
         segment.loader = self
-        segment.become_filed(bytes(draft.mask))
-        if segment.is_damaged:
+        segment.filed = content.filed
+        if segment in self._without_piece:
+            self._without_piece.remove(segment)
+        if piece is None:
             self._without_piece.append(segment)
-        elif not self._write(segment, content):
-            segment.filed = None
-            return
-        self._index.subjects.begin_filing(segment, draft.postings, self._index.last_of(segment) + 1)
+        else:
+            self._cache.forget(segment, _PARTS)
+            segment.release_all(piece, content.packed_sequences)
+        if is_new:
+            self._index.subjects.begin_filing(segment, draft.postings, self._index.last_of(segment) + 1)
 
     def _next_to_draft(self) -> Segment | None:
         """Return the segment that gets the next piece: a filed one that has none before one that is not filed."""
@@ -131,20 +149,6 @@ class Filing:
             bool(removals.held_back) and removals.hold_any(segment.first, self._index.last_of(segment))
         )
 
-    def _write(self, segment: Segment, content: PieceContent) -> bool:
-        """Write a segment's piece and release what it has; False when the disk refused."""
-        index = self._index
-        try:
-            piece = write_piece(self._disk, segment, content, index.last_of(segment), index.last_time_ns)
-        except OSError:
-            self._refused_at = self._log.written_bytes
-            with suppress(OSError):
-                self._disk.remove(piece_path(segment.file.path))
-            return False
-        self._cache.forget(segment, _PARTS)
-        segment.release_all(piece)
-        return True
-
     def replaced(self, segment: Segment) -> None:
         """Note that a segment was rewritten: its rows are in memory, and its piece fits no more."""
         if segment.filed is None:
@@ -152,7 +156,7 @@ class Filing:
         self._cache.forget(segment, (POSTINGS,))
         segment.release(POSTINGS)
         # The mask may have more subjects than are left; the next piece has a mask of its own.
-        segment.become_filed(segment.mask)
+        segment.filed = segment.described(segment.mask)
         self._keep(segment)
 
     def forget(self, segment: Segment) -> None:

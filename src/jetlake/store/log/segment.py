@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,13 +14,14 @@ from xxhash import xxh3_64
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block, Filed
-from jetlake.store.index.packed_rows import pack_live, pack_sequences, unpack_live, unpack_sequences
+from jetlake.store.index.packed_rows import pack_live, unpack_live, unpack_sequences
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log_file import LogFile
 from jetlake.store.log.record import first_record, record_size, seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import finish
 
 __all__ = [
     "COLUMNS",
@@ -211,11 +211,6 @@ class Segment(Block):
             # A cache with little room may have released it already.
             return getattr(self, name)
 
-    def become_filed(self, mask: bytes | None = None) -> Filed:
-        filed = super().become_filed(mask)
-        self.packed_sequences = pack_sequences(self.sequences, self.first)
-        return filed
-
     def bring_back(self) -> bool:
         """Have the columns in memory; False when messages turned out to be lost on the way."""
         count = self.live_count
@@ -227,7 +222,7 @@ class Segment(Block):
             self._postings = None
             self.lookups = 0
         elif part == LIVE:
-            self.packed_live = pack_live(self.live, self.live_count)
+            self.packed_live = finish(pack_live(self.live, self.live_count))
             del self.live, self.sequences
         else:
             del self.sizes, self.subject_ids, self.times, self.offsets
@@ -235,11 +230,11 @@ class Segment(Block):
 
     def pack_filed(self) -> bytes:
         """Return which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
-        return pack_live(self.live, self.live_count) if _is_set(self, "live") else self.packed_live
+        return finish(pack_live(self.live, self.live_count)) if _is_set(self, "live") else self.packed_live
 
-    def release_all(self, piece: PieceParts) -> None:
+    def release_all(self, piece: PieceParts, packed_sequences: bytes) -> None:
         """Release whatever a piece has that has just been written."""
-        self.piece = piece
+        self.piece, self.packed_sequences = piece, packed_sequences
         for part in (LIVE, COLUMNS, POSTINGS):
             self.release(part)
         self.tombstones.ranges = array("Q")
@@ -338,10 +333,6 @@ class Segment(Block):
     def pop(self) -> None:
         super().pop()
         self.offsets.pop()
-
-    def drop_dead_rows(self) -> None:
-        self.offsets = array("I", compress(self.offsets, self.live))
-        super().drop_dead_rows()
 
     def forget(self, start: int, end: int) -> None:
         self.dead_records = True

@@ -35,7 +35,7 @@ def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledB
     block.live_count = ROWS
     numbers = set(block.subject_ids)
     block.filed_postings, _ = index.postings_below(sorted(numbers), first + ROWS)
-    block.become_filed()
+    block.filed = block.described()
     index.begin_filing(block, block.filed_postings, first + ROWS)
     index.finish_filing()
     return block, rows
@@ -90,6 +90,6 @@ def test_running_counts_go_on_from_a_blocks_own() -> None:
     block.times.extend([1, 1])
     block.live.extend(b"\x01\x01")
     block.live_count = 2
-    block.become_filed()
+    block.filed = block.described()
     filed.add(block, rows, 102)
     assert (filed.filed[0], filed.count(0)) == (42, 2)

@@ -8,19 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, compress
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack, unpack_message
 from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
+from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.sequence_ranges import Range
 from jetlake.store.steps import Steps
 
 __all__ = ["Rewrite"]
 
 _RECORDS_PER_STEP = 512
+_ROWS_PER_STEP = 32 * 1024
+_PART_BYTES = 128 * 1024
 
 
 class Rewrite:
@@ -49,16 +52,16 @@ class Rewrite:
         self._last = last
         self._time_ns = time_ns
         self._is_needed = is_needed
-        # Columns are replaced when a block is cleared of dead rows; only `live` changes in its place.
+        # Columns may be released and read back meanwhile, and rows die; the rows stay the same.
         self._live = bytes(segment.live)
         self._offsets, self._sizes, self._sequences = segment.offsets, segment.sizes, segment.sequences
         self._columns = (segment.sizes, segment.subject_ids, segment.times)
         self._new_columns: list[array[int]] = []
         self._began = (segment.size, segment.generation, segment.write_generation)
-        self._parts: list[bytes] = []
+        self._parts = [b""]  # the header, then records
         self._new_offsets: array[int] = array("I")
         self._new_sequences: array[int] = array("Q")
-        self._foreign: list[Range] = []
+        self._foreign = SegmentTombstones()
         self._size = self._digest = 0
         self._aside = segment.file.folder / (segment.file.name + ASIDE_SUFFIX)
         self._handle: int | None = None
@@ -78,18 +81,23 @@ class Rewrite:
         for group in self._tombstones_in(data):
             kept = [found for found in group if self._is_needed(*found)]
             self.drops_tombstones |= len(kept) < len(group)
-            self._foreign += kept
+            for first, last in kept:
+                self._foreign.add(first, last)
             yield
         yield from self._copy_living(data, is_sound=is_sound)
         for column in self._columns:
-            self._new_columns.append(array(column.typecode, compress(column, self._live)))
+            self._new_columns.append(new := array(column.typecode))
+            for start in range(0, len(column), _ROWS_PER_STEP):
+                end = start + _ROWS_PER_STEP
+                new.extend(compress(column[start:end], self._live[start:end]))
+                yield
+        ranges = self._foreign.ranges
+        for start in range(0, len(ranges), 2 * _RECORDS_PER_STEP):
+            end = start + 2 * _RECORDS_PER_STEP
+            pairs = zip(ranges[start:end:2], ranges[start + 1 : end : 2], strict=True)
+            self._add([pack_tombstone(first, last, self._time_ns, segment.seed) for first, last in pairs])
             yield
-        parts, seed = self._parts, segment.seed
-        for at in range(0, len(self._foreign), _RECORDS_PER_STEP):
-            group = self._foreign[at : at + _RECORDS_PER_STEP]
-            parts += [pack_tombstone(first, last, self._time_ns, seed) for first, last in group]
-            yield
-        parts[0] = segment.header().at_generation(segment.generation + 1).pack()
+        self._parts[0] = segment.header().at_generation(segment.generation + 1).pack()
         self._handle = segment.file.disk.open(self._aside, create=True)
         self.is_built = True
 
@@ -131,7 +139,7 @@ class Rewrite:
             is_sound: no record has to be looked at by itself.
         """
         segment, offsets, sizes = self.segment, self._offsets, self._sizes
-        parts = self._parts = [b""]
+        parts: list[bytes] = []
         at = HEADER_SIZE
         before = segment.first - 1
         sequences = range(segment.first, segment.first + len(sizes)) if self._sequences is None else self._sequences
@@ -150,9 +158,20 @@ class Rewrite:
             at += sizes[row]
             before = sequence
             if count % _RECORDS_PER_STEP == 0:
+                self._add(parts)
+                parts = []
                 yield
         if self._last > before:
             parts.append(pack_tombstone(before + 1, self._last, self._time_ns, segment.seed))
+        if parts:
+            self._add(parts)
+
+    def _add(self, records: list[bytes]) -> None:
+        """Add records to the new file, whose parts are long enough for a write and short enough for a step."""
+        parts = self._parts
+        if len(parts) == 1 or len(parts[-1]) >= _PART_BYTES:
+            parts.append(b"")
+        parts[-1] = b"".join((parts[-1], *records))
 
     def write(self, sync_names: Callable[[], None]) -> None:
         """Write the new file and sync it; may run in another thread.
@@ -169,10 +188,15 @@ class Rewrite:
         try:
             try:
                 sync_names()
-                content = b"".join(self._parts)
-                self._size, self._digest = len(content), int(xxh3_64_intdigest(content))
                 disk.truncate(handle, 0)
-                disk.write(handle, content, 0)
+                hasher = xxh3_64()
+                at = 0
+                for part in self._parts:
+                    # In parts, which keep the interpreter from the server's loop for a short time only.
+                    hasher.update(part)
+                    disk.write(handle, part, at)
+                    at += len(part)
+                self._size, self._digest = at, hasher.intdigest()
                 disk.sync(handle)
             finally:
                 disk.close(handle)
@@ -206,12 +230,13 @@ class Rewrite:
         segment = self.segment
         if self.error is not None:
             raise self.error
-        live = self._live_now()
+        # Messages that were removed since are dead records of the new file.
+        live = bytearray(compress(segment.live, self._live))
         segment.file.disk.replace(self._aside, segment.file.path)
         segment.file.close()
         segment.file.tail.clear()
         segment.generation += 1
-        segment.tombstones.ranges = array("Q", chain.from_iterable(self._foreign))
+        segment.tombstones = self._foreign
         segment.sizes, segment.subject_ids, segment.times = self._new_columns
         segment.live = live
         segment.offsets = self._new_offsets
@@ -222,16 +247,6 @@ class Rewrite:
         segment.verified = True
         segment.is_settled = False
         segment.dead_records = segment.live_count < len(live)
-        segment.tombstones.low = min((first for first, _ in self._foreign), default=0)
-        segment.tombstones.high = max((last for _, last in self._foreign), default=0)
         segment.worth_below = segment.live_bytes // 2
         segment.write_generation = 0
         segment.explained = self._last
-
-    def _live_now(self) -> bytearray:
-        """Return which of the rows in the new file still live."""
-        segment = self.segment
-        if segment.sequences is self._sequences:
-            return bytearray(compress(segment.live, self._live))
-        left = set(compress(segment.sequence_slice(0, len(segment.live)), segment.live))
-        return bytearray(map(left.__contains__, self._new_sequences))

@@ -13,17 +13,17 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
-from jetlake.store.columns import column_bytes, read_column
+from jetlake.store.columns import column_bytes, column_parts, read_column
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Filed
-from jetlake.store.index.packed_rows import pack_live
+from jetlake.store.index.packed_rows import pack_live, pack_sequences
 from jetlake.store.index.postings import MASK_BYTES, Posted, Postings
 from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
 from jetlake.store.log.segment import PieceParts, Segment
@@ -52,6 +52,8 @@ _HEAD = struct.Struct("<4sHHQIIQQQQIIQQQQQqqqIIIIIIQQ")
 _HASH = struct.Struct("<Q")
 _DEAD_RECORDS, _HAS_DIGEST, _COUNTS_EARLIER = 1, 2, 4
 _ROW_BYTES = 20
+# How much is packed, or written, in a step.
+_PART = 256 * 1024
 # More than this is not read for a record that may be short.
 _BEHIND_MAX = 16 * 1024
 
@@ -102,46 +104,76 @@ class PieceContent(NamedTuple):
     """The parts of a piece that stay as they are while messages of the segment are removed.
 
     Attributes:
-        columns: of the rows.
-        subjects: table and pages of the postings, and the names.
+        filed: what stays in memory of the segment.
+        packed_sequences: which sequences the segment has.
+        columns: of the rows, in parts.
+        columns_hash: of all of them.
+        subjects: table and pages of the postings, and the names, in parts.
         pages_size: how long the pages are.
         table_hash: of the table.
         subject_count: how many subjects there are.
         counts_earlier: whether the postings know how many sequences were filed before the segment.
     """
 
-    columns: bytes
-    subjects: bytes
+    filed: Filed
+    packed_sequences: bytes
+    columns: list[bytes]
+    columns_hash: int
+    subjects: list[bytes]
     pages_size: int
     table_hash: int
     subject_count: int
     counts_earlier: bool
 
 
-def pack_in_steps(segment: Segment, postings: Postings, names: Names) -> Steps[PieceContent]:
+def pack_in_steps(segment: Segment, postings: Postings, names: Names, mask: bytes) -> Steps[PieceContent]:
     """Return what the piece of a full segment consists of; the columns must be in memory.
 
     Args:
         names: those of the postings' subjects.
+        mask: that of the postings' subjects.
     """
-    columns = b"".join(
-        column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
+    packed_sequences = yield from pack_sequences(segment.sequences, segment.first)
+    columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
+    rows, rows_hash = yield from _pack_parts(part for column in columns for part in column_parts(column, _PART))
+    table, pages = yield from pack_postings(postings)
+    numbers = (part for column in (postings.numbers, names.lengths) for part in column_parts(column, _PART))
+    texts, texts_hash = yield from _pack_parts(chain(numbers, names.texts))
+    return PieceContent(
+        segment.described(mask),
+        packed_sequences,
+        rows,
+        rows_hash,
+        [table, *pages, *texts, _HASH.pack(texts_hash)],
+        sum(map(len, pages)),
+        xxh3_64_intdigest(table),
+        len(names.lengths),
+        postings.earlier is not None,
     )
-    yield
-    assert len(postings.starts) > len(postings.numbers)  # counted in a step of its own
-    yield
-    table, pages = pack_postings(postings)
-    yield
-    texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))
-    subjects = b"".join((table, pages, texts, _HASH.pack(xxh3_64_intdigest(texts))))
-    yield
-    table_hash = xxh3_64_intdigest(table)
-    counts_earlier = postings.earlier is not None
-    return PieceContent(columns, subjects, len(pages), table_hash, len(names.lengths), counts_earlier)
 
 
-def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, last_time_ns: int) -> PieceParts:
-    """Write the piece of a segment.
+def _pack_parts(parts: Iterable[bytes]) -> Steps[tuple[list[bytes], int]]:
+    """Return parts of about the same size that have the same bytes, and the hash of all of them."""
+    packed: list[bytes] = []
+    hasher = xxh3_64()
+    waiting: list[bytes] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= _PART:
+            packed.append(b"".join(waiting))
+            hasher.update(packed[-1])
+            waiting.clear()
+            size = 0
+            yield
+    packed.append(b"".join(waiting))
+    hasher.update(packed[-1])
+    return packed, hasher.intdigest()
+
+
+def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, last_time_ns: int) -> Steps[PieceParts]:
+    """Write the piece of a segment, which tells how the segment is when the first step is taken.
 
     Args:
         last: the last sequence that is the segment's.
@@ -150,15 +182,14 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
     Raises:
         OSError: the disk refused; what it took of the piece has no good hash.
     """
-    filed = segment.filed
-    assert filed is not None
-    live = pack_live(segment.live, segment.live_count)
+    filed, packed_sequences = content.filed, content.packed_sequences
     flags = (
         (_DEAD_RECORDS if segment.dead_records else 0)
         | (_HAS_DIGEST if segment.digest is not None else 0)
         | (_COUNTS_EARLIER if content.counts_earlier else 0)
     )
-    head = _HEAD.pack(
+    columns_size = sum(map(len, content.columns))
+    fields = (
         _MAGIC,
         FORMAT_VERSION,
         flags,
@@ -181,26 +212,25 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
         last_time_ns,
         content.subject_count,
         len(segment.tombstones.ranges) // 2,
-        len(live),
-        len(segment.packed_sequences),
-        len(content.columns),
-        content.pages_size,
-        xxh3_64_intdigest(content.columns),
-        content.table_hash,
     )
-    head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, segment.packed_sequences))
+    live = yield from pack_live(bytes(segment.live), segment.live_count)
+    sizes = (len(live), len(packed_sequences), columns_size, content.pages_size)
+    head = _HEAD.pack(*fields, *sizes, content.columns_hash, content.table_hash)
+    head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
     path = piece_path(segment.file.path)
     # A file that is written over is synced by some file systems there and then.
     disk.remove(path)
-    handle = disk.open(path, create=True)
-    try:
-        # The head comes last: without it nobody looks at the rest.
-        disk.write(handle, content.subjects, len(head) + len(content.columns))
-        disk.write(handle, content.columns, len(head))
+    disk.close(disk.open(path, create=True))
+    at = len(head)
+    for part in chain(content.columns, content.subjects):
+        with _opened(disk, path) as handle:
+            disk.write(handle, part, at)
+        at += len(part)
+        yield
+    # The head comes last: without it nobody looks at the rest.
+    with _opened(disk, path) as handle:
         disk.write(handle, head, 0)
-    finally:
-        disk.close(handle)
     return _parts(head, len(head))
 
 

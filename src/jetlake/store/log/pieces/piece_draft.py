@@ -17,7 +17,7 @@ __all__ = ["PieceDraft"]
 _ROWS_PER_STEP = 8192
 _POSTED_PER_STEP = 2048
 _SORTED_AT_ONCE = 65536
-_SUBJECTS_PER_STEP = 4096
+_SUBJECTS_PER_STEP = 2048
 
 
 class PieceDraft:
@@ -55,7 +55,7 @@ class PieceDraft:
     def _make(self, index: Index[Segment]) -> Steps[None]:
         gather = self._gather_tails(index) if self.segment.filed is None else self._gather_rows(index.subjects)
         self.postings = yield from gather
-        self.content = yield from pack_in_steps(self.segment, self.postings, self._names)
+        self.content = yield from pack_in_steps(self.segment, self.postings, self._names, bytes(self.mask))
 
     def _gather_tails(self, index: Index[Segment]) -> Steps[Postings]:
         """Return the postings of a segment whose sequences are in its subjects' tails."""
@@ -67,7 +67,7 @@ class PieceDraft:
             yield
         # Of few sorted runs, which are merged quickly.
         found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
-        parts: list[Postings] = []
+        postings = self.postings
         before = -1
         for group in in_groups(found, _subjects_per_step(len(found), segment.live_count)):
             yield
@@ -77,9 +77,9 @@ class PieceDraft:
             part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
             add_to_mask(self.mask, part.numbers)
             self._names.extend(group_names)
-            parts.append(part)
+            postings.extend(part)
         yield
-        return _joined(parts)
+        return postings
 
     def _gather_rows(self, subjects: SubjectIndex) -> Steps[Postings]:
         """Return the postings of a filed segment, by its rows."""
@@ -91,37 +91,24 @@ class PieceDraft:
             living = compress(enumerate(segment.subject_ids[start:end], start), segment.live[start:end])
             keys += [number * rows + row for row, number in living]
             yield
-        numbers, counts, sequences = array("I"), array("I"), array("Q")
+        numbers, starts, sequences = array("I"), array("I"), array("Q")
         for group in in_groups((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
             before, names = len(numbers), subjects.numbers.names
             for number, row in map(divmod, group, repeat(rows)):
                 if not names[number]:
                     continue  # All messages of the subject were removed meanwhile.
-                if numbers and numbers[-1] == number:
-                    counts[-1] += 1
-                else:
+                if not numbers or numbers[-1] != number:
                     numbers.append(number)
-                    counts.append(1)
+                    starts.append(len(sequences))
                 sequences.append(segment.sequence_of(row))
             added = numbers[before:]
             add_to_mask(self.mask, added)
             self._names.extend([names[number] for number in added])
             yield
-        return Postings(numbers, counts, sequences, None)
+        starts.append(len(sequences))
+        return Postings.of_starts(numbers, starts, sequences, None)
 
 
 def _subjects_per_step(subjects: int, rows: int) -> int:
     """Return how many subjects are gathered in a step, so that they have a bounded number of rows on average."""
     return max(min(_SUBJECTS_PER_STEP, _ROWS_PER_STEP * subjects // max(rows, 1)), 1)
-
-
-def _joined(parts: list[Postings]) -> Postings:
-    numbers, counts = array("I"), array("I")
-    sequences, earlier = array("Q"), array("Q")
-    for part in parts:
-        assert part.earlier is not None
-        numbers += part.numbers
-        counts += part.counts
-        sequences += part.sequences
-        earlier += part.earlier
-    return Postings(numbers, counts, sequences, earlier)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from xxhash import xxh3_64_intdigest
 
-from jetlake.store.columns import column_bytes, read_column
+from jetlake.store.columns import column_bytes, column_parts, read_column
 from jetlake.store.index.postings import Posted, Postings
+from jetlake.store.steps import Steps
 
 __all__ = ["PostingsPart", "pack_postings", "table_size"]
 
 PAGE = 4096
 _ENTRY = 16
 _ENTRIES_PER_PAGE = PAGE // _ENTRY
+# How much is packed in a step.
+_PART = 256 * 1024
 # A directory that is not longer is read together with the table: a disk is asked once instead of twice.
 _READ_AHEAD_MAX = 32 * 1024
 # Behind the last subject: no subject has this number.
@@ -34,16 +38,37 @@ def table_size(subject_count: int, pages_size: int) -> int:
     return 8 * -(-pages_size // PAGE) + 4 * -(-_directory_size(subject_count) // PAGE)
 
 
-def pack_postings(postings: Postings) -> tuple[bytes, bytes]:
-    """Return the table and the pages of postings."""
-    count = len(postings.numbers)
+def pack_postings(postings: Postings) -> Steps[tuple[bytes, list[bytes]]]:
+    """Return the table and the pages of postings, those in parts."""
     numbers = postings.numbers + array("I", (_END,))
-    earlier = read_column("I", column_bytes(postings.earlier or array("Q", bytes(8 * count))) + bytes(8))
-    entries = array("I", bytes(_directory_size(count)))
-    entries[::4], entries[1::4] = numbers, postings.starts
-    entries[2::4], entries[3::4] = earlier[::2], earlier[1::2]
-    pages = column_bytes(entries) + column_bytes(postings.sequences)
-    return column_bytes(_hashes(pages)) + column_bytes(numbers[::_ENTRIES_PER_PAGE]), pages
+    hashes: array[int] = array("Q")
+    parts: list[bytes] = []
+    rest = b""
+    for part in chain(_directory(postings, numbers), column_parts(postings.sequences, _PART)):
+        data = rest + part
+        end = len(data) // PAGE * PAGE
+        if end:
+            parts.append(data[:end])
+            hashes.extend(_hashes(parts[-1]))
+        rest = data[end:]
+        yield
+    parts.append(rest)
+    hashes.extend(_hashes(rest))
+    return column_bytes(hashes) + column_bytes(numbers[::_ENTRIES_PER_PAGE]), parts
+
+
+def _directory(postings: Postings, numbers: array[int]) -> Iterator[bytes]:
+    """Yield the directory in parts; the numbers are those of the subjects and of the end."""
+    count = _PART // _ENTRY
+    for start in range(0, len(numbers), count):
+        part = numbers[start : start + count]
+        entries = array("I", bytes(_ENTRY * len(part)))
+        entries[::4], entries[1::4] = part, postings.starts[start : start + count]
+        if postings.earlier is not None:
+            earlier = read_column("I", column_bytes(postings.earlier[start : start + count]))
+            earlier.frombytes(bytes(8 * len(part) - 4 * len(earlier)))  # that of the end
+            entries[2::4], entries[3::4] = earlier[::2], earlier[1::2]
+        yield column_bytes(entries)
 
 
 def _directory_size(subject_count: int) -> int:

@@ -62,7 +62,7 @@ class RecoveredSubjects:
 
     def _file_in_memory(self) -> None:
         for segment in self._in_memory:
-            segment.become_filed()
+            segment.filed = segment.described()
             self._file(segment)
         self._in_memory = []
 

@@ -347,7 +347,7 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
         segment.sequences = reader.column("Q", rows)
     segment.tombstones.ranges = reader.column("Q", reader.fields(_COUNT)[0])
     if flags & _IS_FILED:
-        segment.become_filed()
+        segment.filed = segment.described()
     return segment
 
 

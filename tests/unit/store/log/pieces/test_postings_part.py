@@ -8,6 +8,7 @@ from xxhash import xxh3_64_intdigest
 
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
+from jetlake.store.steps import finish
 
 AT = 11
 
@@ -25,7 +26,8 @@ class File:
     """A file with postings, which remembers what was read of it."""
 
     def __init__(self, postings: Postings, *, counts_earlier: bool = True) -> None:
-        table, self._pages = pack_postings(postings)
+        table, parts = finish(pack_postings(postings))
+        self._pages = b"".join(parts)
         self.data = bytearray(bytes(AT) + table + self._pages + b"names")
         self.size = len(table) + len(self._pages)
         self.reads: list[int] = []
