@@ -12,11 +12,10 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.index import filed_subjects
-from jetlake.store.index.postings import Postings
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.pieces.piece_draft import PieceDraft
-from jetlake.store.log.segment import Segment
+from jetlake.store.log.pieces.postings_part import PostingsPart
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/data/msgs")
@@ -385,14 +384,14 @@ def test_a_purge_looks_at_few_subjects_of_a_filed_segment_at_a_time(
         looked_at[-1] += 1
         return living(*arguments)
 
-    load = store._filing.load_postings
+    read = PostingsPart._pages
 
-    def load_alone(segment: Segment) -> Postings:
+    def read_alone(*arguments: Any) -> bytes | None:
         looked_at[-1] += 4  # so that nothing else may be looked at in the same step
-        return load(segment)
+        return read(*arguments)
 
     monkeypatch.setattr(filed_subjects, "_living", look)
-    monkeypatch.setattr(store._filing, "load_postings", load_alone)
+    monkeypatch.setattr(PostingsPart, "_pages", read_alone)
     steps = store._remover.purge_in_steps(SubjectFilter([b"s.>"]), None, None, 1000)
     looked_at.append(0)
     while next(steps, steps) is None:

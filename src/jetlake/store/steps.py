@@ -7,7 +7,7 @@ from heapq import merge
 from itertools import chain, islice, pairwise
 from typing import TypeVar
 
-__all__ = ["Steps", "finish", "in_groups", "sort_in_steps"]
+__all__ = ["Steps", "drained", "finish", "in_groups", "sort_in_steps"]
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -36,15 +36,29 @@ def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield group
 
 
+def drained(items: list[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of this size, and take them from the list: a long one that goes at once takes long."""
+    items.reverse()
+    while items:
+        group = items[-size:]
+        group.reverse()
+        del items[-size:]
+        yield group
+
+
 def sort_in_steps(items: list[Sortable]) -> Steps[list[Sortable]]:
-    """Return the items in ascending order, sorted in short runs that are merged."""
+    """Return the items in ascending order, sorted in short runs that are merged; the list is empty afterwards."""
     runs: list[list[Sortable]] = []
-    for run in in_groups(items, _RUN):
+    for run in drained(items, _RUN):
         run.sort()
         runs.append(run)
         yield
     if all(before[-1] <= after[0] for before, after in pairwise(runs)):
-        return list(chain.from_iterable(runs))
+        joined: list[Sortable] = []
+        for few in drained(runs, _RUN_MAX // _RUN):
+            joined.extend(chain.from_iterable(few))
+            yield
+        return joined
     while len(runs) > 1 and len(runs[0]) < _RUN_MAX:
         # Two runs are sorted about as quickly as they are read.
         longer: list[list[Sortable]] = []

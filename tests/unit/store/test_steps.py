@@ -2,12 +2,14 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetlake.store.index import subject_matches
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.memory_store import MemoryStore
-from jetlake.store.steps import finish, in_groups, sort_in_steps
+from jetlake.store.steps import drained, finish, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 
 
@@ -16,17 +18,20 @@ def test_groups_have_everything_in_order(items, size):
     groups = list(in_groups(items, size))
     assert [item for group in groups for item in group] == items
     assert all(0 < len(group) <= size for group in groups)
+    left = items.copy()
+    assert list(drained(left, size)) == groups
+    assert left == []
 
 
 def test_sorting_in_steps():
     for count in (0, 1, 5000, 20_000):
         numbers = list(range(count))
-        assert finish(sort_in_steps(numbers)) == numbers
+        assert finish(sort_in_steps(numbers.copy())) == numbers
         Random(count).shuffle(numbers)
         steps = sort_in_steps(numbers)
         assert finish(steps) == list(range(count))
     names = [b"s.%d" % number for number in range(5000)]
-    assert finish(sort_in_steps(names)) == sorted(names)
+    assert finish(sort_in_steps(names.copy())) == sorted(names)
 
 
 def test_a_filter_that_is_prepared_while_subjects_come_and_go():
@@ -54,6 +59,23 @@ def test_a_filter_that_is_prepared_while_subjects_come_and_go():
         assert bool(steps) == (round_ == 0), "what is known need not be looked for again"
         wanted = {index.numbers.ids[subject] for subject in sequences if subject.startswith(b"a.")}
         assert set(index.numbers.matches.passing(subject_filter)) == wanted
+
+
+@pytest.mark.parametrize("remembered", [0, 16 * 1024])
+def test_subjects_that_pass_are_listed_without_a_set_that_grows_with_them(monkeypatch, remembered):
+    monkeypatch.setattr(subject_matches, "_REMEMBERED_MAX", remembered)
+    index = SubjectIndex()
+    for number in range(9000):
+        index.add(b"%b.%d" % (b"ab"[number % 2 : number % 2 + 1], number), number + 1)
+    matches, subject_filter = index.numbers.matches, SubjectFilter((b"a.*",))
+    for _ in range(2):
+        assert list(finish(matches.listed(subject_filter))) == list(range(0, 9000, 2))
+        assert (subject_filter in matches._matching) == bool(remembered)
+    assert list(finish(matches.listed(SubjectFilter((b"a.4", b"a.2", b"a.1"))))) == [2, 4]
+    index.remove(4, 5)
+    index.add(b"a.new", 10_000)
+    index.add(b"a.newer", 10_001)
+    assert list(finish(matches.listed(subject_filter))) == [*range(0, 9000, 2), 9000]
 
 
 def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():

@@ -15,6 +15,7 @@ import msgspec
 
 from jetlake.store.index.postings import Posted, Postings, subject_mask
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import Steps
 
 __all__ = ["Block", "Filed"]
 
@@ -113,6 +114,11 @@ class Block(ABC):
         live = self.live
         sequences = compress(self.sequence_slice(0, len(live)), live)
         return Postings.of_rows(zip(compress(self.subject_ids, live), sequences, strict=True))
+
+    def postings_in_steps(self) -> Steps[Postings]:
+        """Return the same, which may have been read from the disk in steps; by then, more sequences may be dead."""
+        yield
+        return self.postings()
 
     def posted(self, number: int) -> Posted:
         """Return the postings of one subject."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from jetlake.store.index.block import Block
 from jetlake.store.index.postings import Postings, within_mask
@@ -252,13 +252,17 @@ class FiledSubjects:
         above = self._count_above(number, gap + 1) if gap < self.highs[number] else 0
         return self._count_between(number, sequence, gap) + above
 
-    def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> Steps[list[int]]:
+    def sequences_in(self, block: Block, numbers: Sequence[int], below: int) -> Steps[list[int]]:
         """Return the living sequences of these subjects in a block, as far as they are below this one, ascending.
 
         Some of them may have died, or the whole block, when the next one asks.
+
+        Args:
+            numbers: ascending.
         """
         found: list[int] = []
-        for group in _posted(block, numbers):
+        postings = (yield from block.postings_in_steps()) if len(numbers) > _LOOKED_UP_MAX else None
+        for group in _posted(block, postings, numbers):
             if not block.live_count:
                 # The block was emptied meanwhile, and may have no file any more.
                 return []
@@ -339,19 +343,27 @@ class FiledSubjects:
         return count
 
 
-def _posted(block: Block, numbers: Collection[int]) -> Iterator[list[array[int]]]:
-    """Yield what a block's postings have of these subjects, of some subjects at a time."""
-    if len(numbers) <= _LOOKED_UP_MAX:
+def _posted(block: Block, postings: Postings | None, numbers: Sequence[int]) -> Iterator[list[array[int]]]:
+    """Yield what a block's postings have of these subjects, of some subjects at a time.
+
+    Args:
+        postings: None when few subjects are to be looked up.
+    """
+    if postings is None:
         yield [block.posted(number).sequences for number in numbers]
         return
-    postings = block.postings()
-    yield []  # Reading them is a step of its own.
     if len(numbers) < len(postings.numbers):
         for group in in_groups(numbers, _SUBJECTS_PER_STEP):
             yield [postings.of(number).sequences for number in group]
         return
     for places in in_groups(range(len(postings.numbers)), _SUBJECTS_PER_STEP):
-        yield [postings.at(place) for place in places if postings.numbers[place] in numbers]
+        yield [postings.at(place) for place in places if _is_among(numbers, postings.numbers[place])]
+
+
+def _is_among(numbers: Sequence[int], number: int) -> bool:
+    """Return whether a number is one of these, which are ascending."""
+    place = bisect_left(numbers, number)
+    return place < len(numbers) and numbers[place] == number
 
 
 def _living(block: Block, sequences: array[int]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import BlockType, Index
 from jetlake.store.interface import BULK_REMOVAL, StoreLimits
-from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
+from jetlake.store.steps import Steps, drained, finish, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["MessageRemover", "RemovalLog"]
@@ -265,14 +266,13 @@ class MessageRemover(Generic[BlockType]):
     ) -> Steps[int]:
         """Remove the messages below a sequence that pass the filter; from `end` on there was nothing at the start."""
         subjects = self._index.subjects
-        yield from subjects.numbers.matches.prepare(subject_filter)
-        numbers = set(subjects.numbers.matches.passing(subject_filter))
+        numbers = yield from subjects.numbers.matches.listed(subject_filter)
         if keep:
             below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
         count = 0
         at = 0
         newest = subjects.filed.blocks[-1].first if subjects.filed.blocks else 0
-        waiting = list(numbers)
+        waiting = numbers[:]
         # Block by block, so that what is found does not grow with the stream; the newest, which are not filed, at last.
         while (yield from self._are_filed(waiting)):
             block = subjects.filed.block_from(at, numbers)
@@ -280,7 +280,7 @@ class MessageRemover(Generic[BlockType]):
                 break
             found = yield from subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
-            for group in in_groups(found, step):
+            for group in drained(found, step):
                 count += self._remove_many(group, follows_append)
                 yield
             yield
@@ -292,14 +292,14 @@ class MessageRemover(Generic[BlockType]):
             filed += yield from subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
         if filed:
-            found = yield from sort_in_steps(list({*filed, *found}))
+            found = yield from sort_in_steps(filed + found)  # Those that are there twice are removed once.
         yield
-        for group in in_groups(found, step):
+        for group in drained(found, step):
             count += self._remove_many(group, follows_append)
             yield
         return count
 
-    def _are_filed(self, numbers: list[int]) -> Steps[bool]:
+    def _are_filed(self, numbers: array[int]) -> Steps[bool]:
         """Return whether one of these subjects has filed messages; those at the end that have none are taken off."""
         filed = self._index.subjects.filed
         while numbers and not filed.count(numbers[-1]):
@@ -308,7 +308,7 @@ class MessageRemover(Generic[BlockType]):
                 yield
         return bool(numbers)
 
-    def _oldest_kept(self, numbers: set[int], end: int, keep: int) -> Steps[int]:
+    def _oldest_kept(self, numbers: array[int], end: int, keep: int) -> Steps[int]:
         """Find the oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
         filed = self._index.subjects.filed
         newest = yield from self._matching_here(numbers, end)
@@ -325,7 +325,7 @@ class MessageRemover(Generic[BlockType]):
             yield
         return newest[-keep] if len(newest) >= keep else 0
 
-    def _matching_here(self, numbers: set[int], below: int) -> Steps[list[int]]:
+    def _matching_here(self, numbers: array[int], below: int) -> Steps[list[int]]:
         """Return the sequences of these subjects below a sequence that are not in filed blocks, ascending."""
         subjects = self._index.subjects
         found: list[int] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 
 from jetlake.protocol.subjects import has_wildcards
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["SubjectMatches"]
@@ -13,6 +14,8 @@ __all__ = ["SubjectMatches"]
 _CACHED_IDS_MAX = 2_000_000
 _CHANGES_MIN = 4096
 _PREPARED = 2048
+# A set of more numbers takes its time to grow, and to be looked at by the garbage collection.
+_REMEMBERED_MAX = 16 * 1024
 
 
 class _Matching:
@@ -38,8 +41,9 @@ class SubjectMatches:
     def __init__(self, ids: dict[bytes, int], names: list[bytes]) -> None:
         self._ids = ids
         self._names = names
-        # Every change of the subjects since `_changes_base`: n came into use, ~n went out of use.
-        self._changes: list[int] = []
+        # Every change of the subjects since `_changes_base`: n came into use, ~n went out of use. No list, which would
+        # take its time when it goes.
+        self._changes: array[int] = array("q")
         self._changes_base = 0
         self._matching: dict[SubjectFilter, _Matching] = {}
         self._cached_ids = 0
@@ -64,21 +68,51 @@ class SubjectMatches:
 
     def prepare(self, subject_filter: SubjectFilter) -> Steps[None]:
         """Find in steps which subjects pass the filter, so that `passing` has little left to do."""
-        matching = self._matching.get(subject_filter)
-        if subject_filter.literals is not None or (matching is not None and matching.seen >= self._changes_base):
+        if self._is_prepared(subject_filter):
             return
+        fresh = self._begin()
+        for group in self._groups(subject_filter.matches):
+            fresh.ids.update(group)
+            yield
+        self._remember(subject_filter, fresh)
+
+    def listed(self, subject_filter: SubjectFilter) -> Steps[array[int]]:
+        """Return the numbers of the subjects that pass the filter, ascending; only few are remembered."""
+        if self._is_prepared(subject_filter):
+            return array("I", (yield from sort_in_steps(list(self.passing(subject_filter)))))
+        fresh = self._begin()
+        found: array[int] = array("I")
+        for group in self._groups(subject_filter.matches):
+            found.extend(group)
+            yield
+        if len(found) <= _REMEMBERED_MAX:
+            fresh.ids.update(found)
+            self._remember(subject_filter, fresh)
+        return found
+
+    def _is_prepared(self, subject_filter: SubjectFilter) -> bool:
+        """Return whether `passing` has little left to do."""
+        matching = self._matching.get(subject_filter)
+        return subject_filter.literals is not None or (matching is not None and matching.seen >= self._changes_base)
+
+    def _begin(self) -> _Matching:
         fresh = _Matching()
         fresh.seen = self._changes_base + len(self._changes)
-        matches = subject_filter.matches
+        return fresh
+
+    def _groups(self, matches: Callable[[bytes], bool]) -> Iterator[list[int]]:
+        """Yield the numbers of subjects that match, of some subjects at a time."""
         start = 0
         while start < len(self._names):
             end = start + _PREPARED
-            fresh.ids.update(n for n, name in enumerate(self._names[start:end], start) if name and matches(name))
+            yield [number for number, name in enumerate(self._names[start:end], start) if name and matches(name)]
             start = end
-            yield
+
+    def _remember(self, subject_filter: SubjectFilter, fresh: _Matching) -> None:
+        """Let `passing` go on from what was found in steps, and add what has changed meanwhile."""
         before = self._matching.pop(subject_filter, None)
         self._cached_ids += len(fresh.ids) - (len(before.ids) if before is not None else 0)
-        self._matching[subject_filter] = fresh  # `passing` adds what has changed meanwhile
+        self._matching[subject_filter] = fresh
 
     def covered(self, pattern: bytes) -> set[int] | tuple[int, ...]:
         """Return the numbers of the subjects that one pattern covers."""
@@ -108,4 +142,4 @@ class SubjectMatches:
         if len(self._changes) > _CHANGES_MIN and len(self._changes) > 2 * len(self._ids):
             # Whoever has not seen these looks at all subjects again, which are fewer.
             self._changes_base += len(self._changes)
-            self._changes.clear()
+            self._changes = array("q")

@@ -25,7 +25,7 @@ from jetlake.store.log.pieces.index_piece import (
 from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, PieceParts, Segment
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, finish
 
 __all__ = ["Filing"]
 
@@ -206,12 +206,21 @@ class Filing:
 
     def load_postings(self, segment: Segment) -> Postings:
         if segment.piece is not None:
-            found = read_postings(self._disk, piece_path(segment.file.path), segment.piece)
+            found = finish(read_postings(self._disk, piece_path(segment.file.path), segment.piece))
             if found is not None:
                 return found
             # Columns may be there, but only the log has the tombstones that the next piece needs.
             self._read_anew(segment)
         return Block.postings(segment)
+
+    def load_postings_in_steps(self, segment: Segment) -> Steps[Postings]:
+        if segment.piece is not None:
+            found = yield from read_postings(self._disk, piece_path(segment.file.path), segment.piece)
+            if found is not None:
+                return found
+        yield
+        # What was emptied may have no file any more.
+        return self.load_postings(segment) if segment.live_count else Postings.of_rows(())
 
     def _keep(self, segment: Segment) -> None:
         """Keep a segment's columns, which are there, until it has another piece."""

@@ -21,7 +21,7 @@ from jetlake.store.log.record import first_record, record_size, seed_of, unpack_
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
-from jetlake.store.steps import finish
+from jetlake.store.steps import Steps, finish
 
 __all__ = [
     "COLUMNS",
@@ -82,6 +82,10 @@ class RowLoader(Protocol):
 
     def load_postings(self, segment: Segment) -> Postings:
         """Return the postings of a segment."""
+        ...
+
+    def load_postings_in_steps(self, segment: Segment) -> Steps[Postings]:
+        """Return the same in steps; none of a segment that was emptied meanwhile."""
         ...
 
     def hold(self, segment: Segment, part: str, size: int) -> None:
@@ -253,6 +257,16 @@ class Segment(Block):
             self.loader.hold(self, POSTINGS, postings.size)
             return postings
         return self._postings
+
+    def postings_in_steps(self) -> Steps[Postings]:
+        if self._postings is not None or self.loader is None:
+            return self.postings()
+        piece = self.piece
+        postings = yield from self.loader.load_postings_in_steps(self)
+        if self._postings is None and self.piece is piece and self.live_count:
+            self._postings = postings
+            self.loader.hold(self, POSTINGS, postings.size)
+        return postings
 
     def posted(self, number: int) -> Posted:
         if self._postings is None and self.lookups < _LOOKUPS_MAX and self.loader is not None:

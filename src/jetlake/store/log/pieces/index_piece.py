@@ -341,11 +341,15 @@ def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -
     return offset, end
 
 
-def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Postings | None:
-    """Return the postings in a piece; None when they are damaged."""
-    try:
+def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Steps[Postings | None]:
+    """Return the postings in a piece; None when they are damaged, or are another's by now."""
+
+    def read(size: int, offset: int) -> bytes:
         with _opened(disk, path) as handle:
-            return _postings_part(partial(disk.read, handle), parts).read_all()
+            return disk.read(handle, size, offset)
+
+    try:
+        return (yield from _postings_part(read, parts).read_all())
     except OSError:
         return None
 

@@ -10,7 +10,7 @@ from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.pieces.index_piece import Names, PieceContent, pack_in_steps
 from jetlake.store.log.segment import Segment
-from jetlake.store.steps import Steps, in_groups, sort_in_steps
+from jetlake.store.steps import Steps, drained, sort_in_steps
 
 __all__ = ["PieceDraft"]
 
@@ -69,7 +69,7 @@ class PieceDraft:
         found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
         postings = self.postings
         before = -1
-        for group in in_groups(found, _subjects_per_step(len(found), segment.live_count)):
+        for group in drained(found, _subjects_per_step(len(found), segment.live_count)):
             yield
             numbers = sorted({*group} - {before})
             before = group[-1]
@@ -92,7 +92,7 @@ class PieceDraft:
             keys += [number * rows + row for row, number in living]
             yield
         numbers, starts, sequences = array("I"), array("I"), array("Q")
-        for group in in_groups((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
+        for group in drained((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
             before, names = len(numbers), subjects.numbers.names
             for number, row in map(divmod, group, repeat(rows)):
                 if not names[number]:

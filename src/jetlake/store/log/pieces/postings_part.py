@@ -106,19 +106,26 @@ class PostingsPart:
         self._firsts: array[int] = array("I")
         self._ahead = b""
 
-    def read_all(self) -> Postings | None:
+    def read_all(self) -> Steps[Postings | None]:
         """Return the postings of all subjects; None when something is damaged."""
-        data = self._pages(0, self._size) if self._read_table() else None
         end = _directory_size(self._count)
-        if data is None or len(data) < end:
+        if not self._read_table() or self._size < end:
             return None
-        entries = read_column("I", data[:end])
-        earlier = None
-        if self._counts_earlier:
-            halves = array("I", bytes(8 * self._count))
-            halves[::2], halves[1::2] = entries[2:-4:4], entries[3:-4:4]
-            earlier = read_column("Q", column_bytes(halves))
-        return Postings.of_starts(entries[:-4:4], entries[1::4], read_column("Q", data[end:]), earlier)
+        numbers, starts, earlier, sequences = array("I"), array("I"), array("Q"), array("Q")
+        for start in range(0, self._size, _PART):
+            yield
+            data = self._pages(start, min(start + _PART, self._size))
+            if data is None:
+                return None
+            entries = read_column("I", data[: max(end - start, 0)])
+            numbers.extend(entries[::4])
+            starts.extend(entries[1::4])
+            halves = array("I", bytes(len(entries) * 2))
+            halves[::2], halves[1::2] = entries[2::4], entries[3::4]
+            earlier.extend(read_column("Q", column_bytes(halves)))
+            sequences.extend(read_column("Q", data[max(end - start, 0) :]))
+        yield
+        return Postings.of_starts(numbers[:-1], starts, sequences, earlier[:-1] if self._counts_earlier else None)
 
     def find(self, number: int) -> Posted | None:
         """Return the postings of one subject; None when something is damaged."""

@@ -14,6 +14,7 @@ from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import LIVE, PieceParts, Segment
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
 from jetlake.store.sequence_ranges import Range, ranges_of
+from jetlake.store.steps import finish
 
 __all__ = ["RecoveredSubjects"]
 
@@ -78,7 +79,7 @@ class RecoveredSubjects:
         """Return the living sequences of each subject in a filed segment."""
         if segment.piece is None:
             return Block.postings(segment)
-        postings = read_postings(self._disk, piece_path(segment.file.path), segment.piece)
+        postings = finish(read_postings(self._disk, piece_path(segment.file.path), segment.piece))
         if postings is None:
             self._read_rows(segment)
             return Block.postings(segment)

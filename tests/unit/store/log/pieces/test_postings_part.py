@@ -47,7 +47,7 @@ class File:
 def test_every_subject_is_found_by_few_small_reads(subjects: int, sequences_max: int) -> None:
     postings = postings_of(subjects, sequences_max, seed=subjects)
     file = File(postings)
-    whole = file.part().read_all()
+    whole = finish(file.part().read_all())
     assert whole is not None
     for name in ("numbers", "starts", "counts", "sequences", "earlier"):
         assert getattr(whole, name) == getattr(postings, name), name
@@ -70,7 +70,7 @@ def test_a_damaged_page_gives_no_answer_and_others_still_do(seed: int) -> None:
     for _ in range(150):
         at = AT + random.randrange(file.size)
         file.data[at] ^= 1 << random.randrange(8)
-        assert file.part().read_all() is None
+        assert finish(file.part().read_all()) is None
         for number in random.sample(list(postings.numbers), 3):
             found = file.part().find(number)
             assert found in (None, postings.of(number))
@@ -78,5 +78,5 @@ def test_a_damaged_page_gives_no_answer_and_others_still_do(seed: int) -> None:
         file.data[at] = File(postings).data[at]
     assert 0 < refused < 450
     file.data = file.data[: AT + file.size - 8]
-    assert file.part().read_all() is None
+    assert finish(file.part().read_all()) is None
     assert isinstance(file.part().find(postings.numbers[0]), Posted)
