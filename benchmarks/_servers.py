@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import socket
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,20 +39,27 @@ class Running(NamedTuple):
         return f"nats://127.0.0.1:{self.port}"
 
 
+@cache
+def _compiled() -> str:
+    """The folder with Python's compiled files, which an installed package has: the first server of a run writes it."""
+    folder = tempfile.mkdtemp(prefix="jetlake-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @contextmanager
 def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more: str = "") -> Iterator[Running]:
     """Run a server of that kind in a process of its own.
 
     Args:
         sync_interval: `always`, `2m` …; empty leaves the default, which is `always` for ours and `2m` for nats-server.
-        kept: the store's folder, which stays; without it the store goes with the server. A kept folder also has
-            Python's compiled files, as an installed package has them, for the second start.
+        kept: the store's folder, which stays; without it the store goes with the server.
         more: further lines of configuration.
     """
     folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     running = Running(free_port(), free_port())
     sync = f'sync_interval: "{sync_interval}"' if sync_interval else ""
-    compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONDONTWRITEBYTECODE": ""} if kept else {}
+    compiled = {"PYTHONPYCACHEPREFIX": _compiled(), "PYTHONDONTWRITEBYTECODE": ""}
     config = folder / "server.conf"
     config.write_text(
         f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'

@@ -46,9 +46,13 @@ def parse_time(text: str) -> int:
     return second * NANOSECONDS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
 
 
-@lru_cache(maxsize=16)
-def _day_text(days: int) -> str:
-    return date.fromordinal(days + _EPOCH_DAY).isoformat()
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
+    """Return the time without fraction and zone; what is listed together was often made within few seconds."""
+    days, second = divmod(second, 86_400)
+    minutes, second = divmod(second, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{date.fromordinal(days + _EPOCH_DAY).isoformat()}T{hours:02d}:{minutes:02d}:{second:02d}"
 
 
 def format_time(time_ns: int) -> str:
@@ -58,15 +62,11 @@ def format_time(time_ns: int) -> str:
         ConfigError: before year one or after year 9999.
     """
     second, fraction_ns = divmod(time_ns, NANOSECONDS_PER_SECOND)
-    days, second = divmod(second, 86_400)
     try:
-        day = _day_text(days)
+        text = _second_text(second)
     except (ValueError, OverflowError):
         raise ConfigError(f"a time must lie in the years 1 to 9999, not {time_ns} ns from 1970") from None
-    fraction = f".{fraction_ns:09d}".rstrip("0") if fraction_ns else ""
-    minutes, second = divmod(second, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{day}T{hours:02d}:{minutes:02d}:{second:02d}{fraction}Z"
+    return f"{text}.{fraction_ns:09d}".rstrip("0") + "Z" if fraction_ns else text + "Z"
 
 
 def time_text(value: str | datetime) -> str:

@@ -141,9 +141,10 @@ def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
     names = yield from _stream_names(request, body)
     offset, some = page(names, body.offset, INFOS_PER_PAGE)
     infos: list[Any] = []
+    now = format_time(request.now_ns)
     for name in some:
         if (stream := request.jetstream.streams.get(name)) is not None:
-            infos.append(Raw(encode(stream_info(stream, request.now_ns, served=False))))
+            infos.append(Raw(encode(_info(stream, stream.encoded_config(), request.now_ns, now))))
         yield
     return StreamListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
 
@@ -263,25 +264,29 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
 # Shared by the handlers
 
 
-def stream_info(stream: Stream[Any], now_ns: int, *, served: bool = True, leads: bool = False) -> StreamInfo:
-    """Return a stream's info.
+def stream_info(stream: Stream[Any], now_ns: int, *, leads: bool = False) -> StreamInfo:
+    """Return a stream's info with the server's metadata, which lists leave out.
 
     Args:
-        served: add the server's metadata, which lists leave out.
         leads: name the server as the stream's leader.
     """
-    options = stream.services.options
+    cluster = ClusterInfo(leader=stream.services.options.server_name) if leads else None
+    return _info(stream, with_served_metadata(stream.config), now_ns, format_time(now_ns), cluster)
+
+
+def _info(stream: Stream[Any], shown: Any, now_ns: int, now: str, cluster: ClusterInfo | None = None) -> StreamInfo:
+    """Return a stream's info with the configuration to show, which may be encoded, and the time as text."""
     config = stream.config
-    mirror, sources = stream.copying.info(now_ns)
+    mirror, sources = stream.copying.info(now_ns) if config.mirror or config.sources else (None, ())
     return StreamInfo(
-        config=with_served_metadata(config) if served else config,
-        created=format_time(stream.created_ns),
+        config=shown,
+        created=stream.created,
         state=stream.state(),
-        domain=options.domain,
-        cluster=ClusterInfo(leader=options.server_name) if leads else None,
+        domain=stream.services.options.domain,
+        cluster=cluster,
         mirror=mirror,
         sources=sources,
-        ts=format_time(now_ns),
+        ts=now,
     )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
+from msgspec import Raw
+
 from jetlake.errors import JetlakeError, StoreError
+from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import ZERO_TIME, format_time
 from jetlake.model.enums import Compression, RetentionPolicy
 from jetlake.model.rules.pattern_set import PatternSet
@@ -77,7 +80,9 @@ class Stream(Generic[ConsumerType]):
         self.advisories = Advisories(account, services)
         self.name = config.name
         self.config = config
+        self._encoded: Raw | None = None  # the configuration as JSON
         self.created_ns = created_ns
+        self.created = format_time(created_ns)
         self.home = home
         self.store: MessageStore = home.store
         self.consumers: dict[str, ConsumerType] = {}
@@ -85,6 +90,7 @@ class Stream(Generic[ConsumerType]):
         self.consumer_names = SortedNames(
             lambda: [name for name, consumer in self.consumers.items() if not consumer.config.direct]
         )
+        self._listed_count = 0  # consumers but those that feed mirrors and sources
         self.caught_up: set[StreamConsumer] = set()
         self.copying: Copying = NoCopying()
         self.is_closed = False
@@ -192,7 +198,7 @@ class Stream(Generic[ConsumerType]):
         self.home.save(config, self.created_ns)
         if self.home.place is not None:
             self.services.commit.mark_now(self.home.place)
-        old, self.config = self.config, config
+        old, self.config, self._encoded = self.config, config, None
         self._usage.set_reserved(config.max_bytes)
         self._configure(config)
         self._capture(config.subjects)
@@ -299,9 +305,16 @@ class Stream(Generic[ConsumerType]):
                 caught_up.discard(consumer)
                 self.services.deliveries.make_ready(consumer)
 
+    def encoded_config(self) -> Raw:
+        """Return the configuration as JSON, encoded once for all lists that show it."""
+        if self._encoded is None:
+            self._encoded = Raw(encode(self.config))
+        return self._encoded
+
     def state(self) -> StreamState:
         """Return the state, without the lists of subjects and deleted sequences."""
         store = self.store
+        lost, lost_bytes = store.lost, store.lost_bytes
         return StreamState(
             messages=store.messages,
             bytes=store.bytes,
@@ -311,10 +324,8 @@ class Stream(Generic[ConsumerType]):
             last_ts=format_time(store.last_time_ns) if store.last_time_ns else ZERO_TIME,
             num_subjects=store.subject_count,
             num_deleted=store.deleted_count,
-            lost=LostData(msgs=tuple(store.lost) or None, bytes=store.lost_bytes)
-            if store.lost or store.lost_bytes
-            else None,
-            consumer_count=sum(not consumer.config.direct for consumer in self.consumers.values()),
+            lost=LostData(msgs=tuple(lost) or None, bytes=lost_bytes) if lost or lost_bytes else None,
+            consumer_count=self._listed_count,
         )
 
     # Consumers
@@ -322,6 +333,7 @@ class Stream(Generic[ConsumerType]):
     def add_consumer(self, consumer: ConsumerType) -> None:
         """Register a new consumer."""
         self.consumers[consumer.name] = consumer
+        self._listed_count += not consumer.config.direct
         self.consumers_by_token[consumer.name.encode()] = consumer
         self.consumer_names.changed()
         self._listen_for_removals()
@@ -329,7 +341,8 @@ class Stream(Generic[ConsumerType]):
 
     def remove_consumer(self, consumer: ConsumerType) -> None:
         """Unregister a deleted consumer, and remove the messages that only it needed."""
-        self.consumers.pop(consumer.name, None)
+        if self.consumers.pop(consumer.name, None) is not None:
+            self._listed_count -= not consumer.config.direct
         self.consumers_by_token.pop(consumer.name.encode(), None)
         self.consumer_names.changed()
         self.caught_up.discard(consumer)

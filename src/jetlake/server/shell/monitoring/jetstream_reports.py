@@ -151,7 +151,7 @@ def account_report(server: ServerView, jetstream: JetStream, query: Query) -> St
 def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_config: bool) -> Steps[dict[str, Any]]:
     report: dict[str, Any] = {
         "name": stream.name,
-        "created": format_time(stream.created_ns),
+        "created": stream.created,
         "cluster": {"leader": server.info.name},
     }
     if with_config:

@@ -77,6 +77,53 @@ def test_names_and_lists_come_in_pages(harness):
     assert (page["offset"], page["streams"]) == (300, None)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_list_shows_what_each_info_shows(harness, seed):
+    random = Random(seed)
+    harness.create("ORIGIN", subjects=["o"])
+    configs = {name: {"name": name, "subjects": [f"{name}.>"]} for name in "ABC"}
+    configs["MIRROR"] = {"name": "MIRROR", "mirror": {"name": "ORIGIN"}}
+    for name, config in configs.items():
+        harness.api(f"STREAM.CREATE.{name}", config)
+
+    def update(name):
+        more = {"description": "é" * random.randrange(5), "metadata": {"k": str(random.random())}}
+        configs[name] |= {**more, "max_msgs": random.randrange(2, 9)}
+        harness.api(f"STREAM.UPDATE.{name}", configs[name])
+
+    def store(name):
+        harness.request(f"{name}.{random.randrange(3)}" if name != "MIRROR" else "o", b"x" * random.randrange(9))
+
+    def add_consumer(name):
+        consumer = f"c{random.randrange(4)}"
+        config = {"name": consumer, "ack_policy": "none", "deliver_subject": f"d.{name}.{consumer}"}
+        config["direct"] = random.random() < 0.3
+        harness.api(f"CONSUMER.CREATE.{name}.{consumer}", {"stream_name": name, "config": config})
+
+    def delete_consumer(name):
+        harness.api(f"CONSUMER.DELETE.{name}.c{random.randrange(4)}", b"")
+
+    def delete_message(name):
+        harness.api(f"STREAM.MSG.DELETE.{name}", {"seq": random.randrange(1, 9)})
+
+    for _ in range(60):
+        random.choice([update, store, store, add_consumer, delete_consumer, delete_message])(
+            random.choice(list(configs))
+        )
+        listed = harness.api("STREAM.LIST")["streams"]
+        assert [entry["config"]["name"] for entry in listed] == ["A", "B", "C", "MIRROR", "ORIGIN"]
+        for entry in listed:
+            name = entry["config"]["name"]
+            info = harness.api(f"STREAM.INFO.{name}")
+            for key in ("type", "total", "offset", "limit", "cluster"):
+                del info[key]
+            for key in ("_nats.ver", "_nats.level"):
+                del info["config"]["metadata"][key]
+            assert json.dumps(entry) == json.dumps(info)
+            consumers = harness.api(f"CONSUMER.NAMES.{name}")["consumers"]
+            assert entry["state"]["consumer_count"] == len(consumers)
+
+
 def test_names_by_subject_are_those_that_could_hold_it(harness):
     harness.create("A", subjects=["a.*"])
     harness.create("B", subjects=["b.>"])
