@@ -97,25 +97,28 @@ class RunReader:
                 self._patterns[key] = _pattern(*key)
             self._last = key
             return None
-        found = pattern.findall(data, position)
-        if not found[-1][0]:
-            found.pop()
-        if len(found) < _RUN_LENGTH_MIN:
-            return None
-        columns = list(map(list, zip(*found, strict=True)))
+        parts = pattern.split(memoryview(data)[position:] if position else data)
+        if parts[-2] is None:
+            del parts[-len(first) + 1 :]
+        step = len(first) - 1
+        columns = [parts[column::step] for column in range(1, step)]
         payloads = columns.pop()
+        count = len(payloads)
+        if count < _RUN_LENGTH_MIN:
+            return None
         names = b"".join([b"".join(column) for column in columns])
         if _has_blanks(names):
             return None
         frame_size = sum(map(len, first)) - sum(map(len, first[1:-1:2])) + len(first) + 3 + int(first[-1])
-        end = position + len(names) + len(found) * frame_size
+        end = position + len(names) + count * frame_size
         return MessageRun(first[2], columns[0], columns[1] if len(columns) == 2 else [], payloads), end
 
 
 def _pattern(sid: bytes, digits: bytes, words: int) -> re.Pattern[bytes]:
     """Make what takes out subject, reply if there are as many words, and payload of messages of this size.
 
-    At the first byte that is not such a message, everything is taken that is left, with empty groups.
+    At the first byte that is not such a message, everything is taken that is left, without groups. So a split of the
+    data has nothing but these, each message's behind an empty piece: one list, and no tuple for each message.
     """
     reply = b" ([^ ]+)" if words == 5 else b""
     message = b"MSG ([^ ]+) %b%b %b\r\n(.{%b})\r\n" % (re.escape(sid), reply, digits, digits)
