@@ -203,20 +203,14 @@ class JetStream(Facade):
             PublishWindowError: some were not acknowledged; `positions` and `failures` name them.
         """
         many = self._thread.call(self._begin_many())
-        source = iter(messages)
         try:
-            while True:
-                chunk, error = many.next_chunk(source)
-                if chunk:
-                    self._thread.call(many.put(chunk))
-                if error is not None:
-                    raise error
-                if not chunk:
-                    return self._thread.call(many.finish())
+            for step in many.steps(iter(messages)):
+                self._thread.call(step)
         except BaseException:
             with suppress(ConnectionClosedError):
                 self._thread.port.post(many.leave)
             raise
+        return many.published()
 
     async def _begin_many(self) -> ManyMessages:
         await self._queue.emptied()

@@ -38,7 +38,7 @@ from jetlake.client.publish.schedule_options import ScheduleOptions, schedule_he
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.deprecation import OLDER_API, deprecated
 from jetlake.client.settings.options import timeout_s
-from jetlake.client.settings.wire_values import header_bytes
+from jetlake.client.settings.wire_values import header_bytes, known_subject
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
 from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.completion import hides
@@ -115,9 +115,7 @@ class JetStream:
         """
         return self._publisher.publish(subject, payload, options)
 
-    def publish_async(
-        self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]
-    ) -> Coroutine[Any, Any, PendingAck]:
+    async def publish_async(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> PendingAck:
         """Publish without waiting for the stream; waits only while the window is full.
 
         Await the result for the acknowledgement of this message, or `publish_async_complete` for all. What is not
@@ -138,7 +136,18 @@ class JetStream:
             ConnectionClosedError: the client is closed.
             PermissionsError: the server refuses the inbox that acknowledgements come to.
         """
-        return self._publisher.publish_async(subject, payload, options)
+        publisher = self._publisher
+        raw_subject = known_subject(subject)
+        # Without a further call where a message needs no preparation.
+        if (
+            raw_subject is None
+            or options
+            or type(payload) is not bytes
+            or len(payload) > self._connection.max_payload
+            or (pending := publisher.put_plain(raw_subject, payload)) is None
+        ):
+            return await publisher.publish_async(subject, payload, options)
+        return pending
 
     async def publish_many(self, messages: Iterable[MessageLike]) -> ManyPublished:
         """Publish all messages of an iterable in order, and wait until all are stored; the fastest way to load many.
@@ -158,19 +167,13 @@ class JetStream:
             ConnectionClosedError: the client is closed.
         """
         many = self._many()
-        source = iter(messages)
         try:
-            while True:
-                chunk, error = many.next_chunk(source)
-                if chunk:
-                    await many.put(chunk)
-                if error is not None:
-                    raise error
-                if not chunk:
-                    return await many.finish()
+            for step in many.steps(iter(messages)):
+                await step
         except BaseException:
             many.leave()
             raise
+        return many.published()
 
     def _many(self) -> ManyMessages:
         publish = MethodType(JetStream.publish_async, self)

@@ -48,18 +48,31 @@ def pub(subject: bytes, reply: bytes, payload: bytes) -> bytes:
     return b"".join((b"PUB ", subject, last_size, payload, b"\r\n"))
 
 
-def pub_run(subjects: Sequence[bytes], replies: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
-    """`PUB`, many times: publish without headers, each with a reply; all columns are equally long and not empty."""
-    pieces = [b"\r\nPUB "] * (6 * len(payloads))
-    pieces[0] = b"PUB "
-    pieces[1::6] = subjects
-    pieces[2::6] = [b" "] * len(payloads)
-    pieces[3::6] = replies
-    try:
-        pieces[4::6] = map(_last_sizes.__getitem__, map(len, payloads))
-    except IndexError:
-        pieces[4::6] = [b" %d\r\n" % len(payload) for payload in payloads]
-    pieces[5::6] = payloads
+def pub_run(subjects: Sequence[bytes], head: bytes, numbers: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
+    """`PUB`, many times: publish without headers, each with a reply; all columns are equally long and not empty.
+
+    Args:
+        head: what all replies begin with.
+        numbers: what each reply ends with.
+    """
+    count = len(payloads)
+    sizes = set(map(len, payloads))
+    if len(sizes) == 1 and subjects.count(subjects[0]) == count:
+        pieces = [b"\r\nPUB %b %b" % (subjects[0], head)] * (4 * count)
+        pieces[1::4] = numbers
+        pieces[2::4] = [b" %d\r\n" % sizes.pop()] * count
+        pieces[3::4] = payloads
+    else:
+        pieces = [b"\r\nPUB "] * (6 * count)
+        pieces[1::6] = subjects
+        pieces[2::6] = [b" " + head] * count
+        pieces[3::6] = numbers
+        if max(sizes) < _SIZES_PREPARED:
+            pieces[4::6] = map(_last_sizes.__getitem__, map(len, payloads))
+        else:
+            pieces[4::6] = [b" %d\r\n" % len(payload) for payload in payloads]
+        pieces[5::6] = payloads
+    pieces[0] = pieces[0][2:]
     pieces.append(b"\r\n")
     return b"".join(pieces)
 

@@ -75,10 +75,11 @@ def test_sizes_beyond_the_prepared_ones(size):
     assert encoder.hpub(b"a", b"", b"H", bytes(size)).startswith(b"HPUB a 1 %d\r\n" % (size + 1))
 
 
-@pytest.mark.parametrize("sizes", [[0], [3, 0, 4095], [1, 4096, 2], [100_000] * 2])
-def test_a_run_is_its_frames(sizes):
+@pytest.mark.parametrize("sizes", [[0], [3, 0, 4095], [1, 4096, 2], [100_000] * 2, [5] * 3])
+@pytest.mark.parametrize("is_one_subject", [True, False])
+def test_a_run_is_its_frames(sizes, is_one_subject):
     payloads = [b"x" * size for size in sizes]
-    subjects = [b"s.%d" % number for number in range(len(sizes))]
-    replies = [b"_INBOX.%d" % number for number in range(len(sizes))]
-    frames = map(encoder.pub, subjects, replies, payloads)
-    assert encoder.pub_run(subjects, replies, payloads) == b"".join(frames)
+    subjects = [b"s.%d" % (0 if is_one_subject else number) for number in range(len(sizes))]
+    numbers = [b"%03d" % number for number in range(len(sizes))]
+    frames = map(encoder.pub, subjects, [b"_INBOX.7" + number for number in numbers], payloads)
+    assert encoder.pub_run(subjects, b"_INBOX.7", numbers, payloads) == b"".join(frames)

@@ -83,6 +83,7 @@ class Connection:
         self.send_now = self._outbox.send_now
         self.send_bulk = self._outbox.send_bulk
         self.send_run = self._outbox.send_run
+        self.send_growing = self._outbox.send_growing
         self.turn_frames = self._outbox.frames
         self.end_turn = self._outbox.end_turn
         self.relieve = self._outbox.relieve

@@ -28,6 +28,9 @@ _TURN_FRAMES_MAX = 256
 Confirm = Callable[[bytes, bytes, float | None], Awaitable["Message"]]
 """Sends an acknowledgement to a subject, and waits so many seconds for the answer."""
 
+Grow = Callable[[], tuple[bytes, int]]
+"""Returns all frames that a publisher has gathered until they are written, and how many they are."""
+
 
 class Outbox:
     """Frames on their way to the connected server.
@@ -47,6 +50,7 @@ class Outbox:
     """
 
     __slots__ = (
+        "_growing",
         "_is_closed",
         "_is_scheduled",
         "_kept",
@@ -75,6 +79,7 @@ class Outbox:
         self.check_size = check_size
         self._wire: WireProtocol | None = None
         self.frames: list[bytes] = []
+        self._growing: list[tuple[int, Grow]] = []
         self._is_scheduled = False
         self._turn_bytes = 0
         # Insertion order is the order of sending. Requests are found by their reply subject, the others by a number.
@@ -155,6 +160,11 @@ class Outbox:
         self.send(frames)
         self.traffic.frames_sent += count - 1
 
+    def send_growing(self, frame: bytes, grow: Grow) -> None:
+        """Write what `grow` returns at the end of this turn, in the place of the frame; there are others before it."""
+        self._growing.append((len(self.frames), grow))
+        self.frames.append(frame)
+
     def send_bulk(self, frame: bytes) -> Ready | Relief:
         """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
         if self.frames:
@@ -175,10 +185,18 @@ class Outbox:
     def _write(self) -> None:
         frames = self.frames
         if frames and self._wire is not None:
+            if self._growing:
+                self._grow()
             self.traffic.frames_sent += len(frames)
             data = b"".join(frames)
             frames.clear()
             self._wire.write(data)
+
+    def _grow(self) -> None:
+        growing, self._growing = self._growing, []
+        for position, grow in growing:
+            self.frames[position], count = grow()
+            self.traffic.frames_sent += count - 1
 
     async def relieve(self) -> None:
         """Write what waits, let the event loop read, and wait until the socket takes more."""
@@ -203,6 +221,7 @@ class Outbox:
         room. Subscriptions are made there anyway, and pings were meant for the lost one.
         """
         self._wire = None
+        self._grow()
         unsent = self.frames.copy()
         self.frames.clear()
         for frame in unsent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -68,7 +68,29 @@ class ManyMessages:
         self._ahead = 1
         self._is_slow = False
 
-    def next_chunk(self, source: Iterator[MessageLike]) -> tuple[list[MessageLike], Exception | None]:
+    def steps(self, source: Iterator[MessageLike]) -> Iterator[Coroutine[Any, Any, None]]:
+        """Publish all messages: each step is awaited on the event loop before the next one; then all are stored.
+
+        Raises:
+            InvalidOptionError: one is not a message; those before it are published.
+            BadSubjectError: nobody can publish to the subject of one.
+            PublishWindowError: some were given up, at the end or when they are too many; `positions` says which.
+        """
+        while True:
+            chunk, error = self._next_chunk(source)
+            if chunk:
+                yield self._put(chunk)
+            if error is not None:
+                raise error
+            if not chunk:
+                yield self._finish()
+                return
+
+    def published(self) -> ManyPublished:
+        """Return what became of the messages, after the last step."""
+        return ManyPublished(self._taken, self._duplicates)
+
+    def _next_chunk(self, source: Iterator[MessageLike]) -> tuple[list[MessageLike], Exception | None]:
         """Take the next messages from the publisher, and the exception that follows them, if there is one.
 
         A message does not wait here for others that come slowly.
@@ -85,7 +107,7 @@ class ManyMessages:
         self._ahead = max(1, self._ahead // 2) if self._is_slow else min(2 * self._ahead, _CHUNK_MAX)
         return chunk, failure
 
-    async def put(self, chunk: Sequence[MessageLike]) -> None:
+    async def _put(self, chunk: Sequence[MessageLike]) -> None:
         """Publish messages behind those before them; waits while the window is full.
 
         Raises:
@@ -104,7 +126,7 @@ class ManyMessages:
         if self._is_slow:
             await asyncio.sleep(0)  # The event loop writes and reads, also while the window has room.
 
-    async def finish(self) -> ManyPublished:
+    async def _finish(self) -> None:
         """Wait until every message is acknowledged or given up.
 
         Raises:
@@ -117,7 +139,6 @@ class ManyMessages:
             await self._window.changed()
         if self._failures:
             raise self._error()
-        return ManyPublished(self._taken, self._duplicates)
 
     def leave(self) -> None:
         """Leave what is under way to the window, which tells of failures that nobody has heard of."""
@@ -176,7 +197,7 @@ class ManyMessages:
     def _collect(self) -> None:
         """Take note of what is done."""
         runs = self._runs
-        while runs and runs[0].stored == len(runs[0]):
+        while runs and runs[0].is_over:
             self._pendings += runs.popleft().pendings
         pendings = self._pendings
         while pendings and pendings[0][1].is_done:

@@ -10,19 +10,22 @@ from msgspec import Struct
 
 from jetlake.completion import hides
 from jetlake.model.publish import PubAck, decode_pub_ack
+from jetlake.protocol import encoder
 
 __all__ = ["PendingAck"]
 
 
-@hides("error", "is_duplicate", "known", "observe", "raw_subject")
+@hides("error", "frame", "is_duplicate", "known", "observe", "raw_subject", "release", "size")
 class PendingAck(Struct, eq=False):
     """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
 
     raw_subject: bytes
     """Where the message went."""
-    _frame: bytes
-    _has_id: bool
-    _deadline: float
+    _payload: bytes = b""
+    """Kept, as the header, while a message that is in no run is under way."""
+    _header: bytes = b""
+    _has_id: bool = False
+    _deadline: float = 0.0
     _is_late: bool = False
     _attempts: int = 0
     _answer: bytes | None = None
@@ -63,6 +66,24 @@ class PendingAck(Struct, eq=False):
     def observe(self) -> None:
         """Leave a failure to whoever holds this object: nobody else is told of it."""
         self._observed = True
+
+    def frame(self, reply: bytes) -> bytes:
+        """Encode the message, which is under way, with this reply subject."""
+        if self._header:
+            return encoder.hpub(self.raw_subject, reply, self._header, self._payload)
+        return encoder.pub(self.raw_subject, reply, self._payload)
+
+    @property
+    def size(self) -> int:
+        """The bytes of subject, headers and payload while the message is under way."""
+        return len(self.raw_subject) + len(self._header) + len(self._payload)
+
+    def release(self) -> None:
+        """Forget the message, and wake those who await it: the answer is known."""
+        self._payload = self._header = b""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def _result(self) -> PubAck:
         self._observed = True

@@ -1,18 +1,24 @@
-"""Runs of messages that are published at once: built, sent and acknowledged in columns, without an object for each.
+"""Runs of messages that are published at once: encoded, sent and acknowledged in columns.
 
 A run is only a shorter way to write what single messages are. Whatever is not an acknowledgement in the order of
-publishing (a refusal, a lost connection, a deadline) splits it into `PendingAck`s, which have their own rules.
+publishing (a refusal, a lost connection, a deadline) splits it into single messages, which have their own rules.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.protocol import encoder
 
-__all__ = ["PublishRun", "PublishRuns"]
+__all__ = ["RUN_MAX", "PublishRun", "PublishRuns"]
+
+RUN_MAX = 1000
+"""Most messages of a run."""
+
+_NUMBERS = [b"%03d" % number for number in range(RUN_MAX)]
 
 
 class PublishRun:
@@ -24,73 +30,107 @@ class PublishRun:
         position: how many messages the publisher gave before these.
 
     Attributes:
-        bytes_left: bytes of the frames that are not acknowledged.
+        gathered: subject, payload and `PendingAck` of each message, one behind the other, while they are added singly.
+        size: bytes of subjects and payloads that are not acknowledged.
         deadline: when half of the time for the acknowledgements is over.
         is_observed: the publisher learns of failures itself; nobody else is told.
         pendings: the messages that were not acknowledged when the run was split, with their positions.
-        replies: the reply subject of each.
         stored: how many are acknowledged, from the first on.
     """
 
     __slots__ = (
+        "_acks",
+        "_head",
         "_payloads",
         "_position",
         "_subjects",
-        "bytes_left",
         "deadline",
+        "gathered",
         "is_observed",
         "pendings",
-        "replies",
+        "size",
         "stored",
     )
 
-    def __init__(self, subjects: Sequence[bytes], payloads: Sequence[bytes], position: int) -> None:
+    def __init__(self, subjects: Sequence[bytes] = (), payloads: Sequence[bytes] = (), position: int = 0) -> None:
         self._subjects = subjects
         self._payloads = payloads
+        self._acks: Sequence[PendingAck] = ()
         self._position = position
-        self.bytes_left = 0
+        self.size = 0
         self.deadline = 0.0
-        self.is_observed = True
+        self.gathered: list[Any] = []
+        self.is_observed = bool(payloads)
         self.pendings: list[tuple[int, PendingAck]] = []
-        self.replies: list[bytes] = []
+        self._head = b""
         self.stored = 0
 
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def frames(self, prefix: bytes, first: int) -> bytes:
-        """Encode all messages, which get reply subjects of this prefix and of consecutive numbers."""
-        count = len(self)
-        lines = (prefix.replace(b"%", b"%%") + b"%d\n") * count  # One call formats all.
-        self.replies = (lines % tuple(range(first, first + count))).split()
-        data = encoder.pub_run(self._subjects, self.replies, self._payloads)
-        self.bytes_left = len(data)
-        return data
+    @property
+    def gathered_messages(self) -> int:
+        """How many messages were added singly."""
+        return len(self.gathered) // 3
 
-    def take(self, replies: list[bytes], start: int) -> int:
-        """Acknowledge the next messages, whose replies stand from `start` on; returns how many, 0 if others do."""
+    @property
+    def is_over(self) -> bool:
+        """Whether all messages are acknowledged, or the run is split."""
+        return self.stored == len(self._payloads)
+
+    def end(self, head: bytes, deadline: float) -> None:
+        """Add no more messages to the run.
+
+        Args:
+            head: what their reply subjects begin with; three digits follow, from 000 on.
+            deadline: when half of the time for the acknowledgements is over.
+        """
+        if self.gathered:
+            self._subjects, self._payloads, self._acks = (self.gathered[column::3] for column in range(3))
+            self.gathered = []
+        self._head = head
+        self.size = sum(map(len, self._payloads)) + sum(map(len, self._subjects))
+        self.deadline = deadline
+
+    def frames(self) -> bytes:
+        """Encode all messages, after `end`."""
+        return encoder.pub_run(self._subjects, self._head, _NUMBERS[: len(self)], self._payloads)
+
+    def take(self, replies: list[bytes], answers: list[bytes], start: int) -> int:
+        """Acknowledge the next messages, whose answers stand from `start` on; returns how many, 0 if others do."""
         stored = self.stored
-        expected = self.replies[stored : stored + len(replies) - start]
-        count = len(expected)
-        if replies[start] != expected[0] or replies[start : start + count] != expected:
+        if replies[start] != self._head + _NUMBERS[stored]:
             return 0
-        self.bytes_left -= self.bytes_left * count // (len(self) - stored)
+        count = min(len(self) - stored, len(replies) - start)
+        # All are compared at once; a reply subject has no blank.
+        head = b" " + self._head
+        if b" " + b" ".join(replies[start : start + count]) != head + head.join(_NUMBERS[stored : stored + count]):
+            return 0
+        self.size -= self.size * count // (len(self) - stored)
         self.stored = stored + count
+        if self._acks:
+            acks = self._acks[stored : stored + count]
+            for pending, answer in zip(acks, answers[start : start + count], strict=True):
+                pending._answer = answer
+                if pending._waiter is not None:
+                    pending.release()
         return count
 
     def split(self, pending: dict[bytes, PendingAck], deadline: float, *, is_late: bool) -> int:
-        """Put the messages that are not acknowledged among the single ones; returns the bytes of their frames."""
+        """Put the messages that are not acknowledged among the single ones; returns their bytes."""
         size = 0
+        acks = self._acks or list(map(PendingAck, self._subjects))
         for number in range(self.stored, len(self)):
-            reply, subject = self.replies[number], self._subjects[number]
-            frame = encoder.pub(subject, reply, self._payloads[number])
-            size += len(frame)
-            pending[reply] = one = PendingAck(subject, frame, False, deadline)
+            pending[self._head + _NUMBERS[number]] = one = acks[number]
+            one._payload = self._payloads[number]
+            one._deadline = deadline
             one._is_late = is_late
-            one._observed = self.is_observed
+            if self.is_observed:
+                one._observed = True
             self.pendings.append((self._position + number, one))
+            size += one.size
         self.stored = len(self)
-        self.bytes_left = 0
+        self.size = 0
         return size
 
 
@@ -99,7 +139,7 @@ class PublishRuns:
 
     Attributes:
         messages: how many messages of them are not acknowledged.
-        size: the bytes of their frames.
+        size: their bytes.
     """
 
     __slots__ = ("_runs", "messages", "size")
@@ -109,29 +149,32 @@ class PublishRuns:
         self.messages = 0
         self.size = 0
 
+    def __iter__(self) -> Iterator[PublishRun]:
+        return iter(self._runs)
+
     def add(self, run: PublishRun) -> None:
-        """Add a run that was sent."""
+        """Add a run that is sent."""
         self._runs.append(run)
         self.messages += len(run)
-        self.size += run.bytes_left
+        self.size += run.size
 
-    def acknowledge(self, replies: list[bytes]) -> list[int]:
+    def acknowledge(self, replies: list[bytes], answers: list[bytes]) -> list[int]:
         """Acknowledge messages of the runs; returns which of the replies are not the next ones of a run."""
         runs = self._runs
         others: list[int] = []
         start, count = 0, len(replies)
         while runs and start < count:
             run = runs[0]
-            size = run.bytes_left
-            taken = run.take(replies, start)
+            size = run.size
+            taken = run.take(replies, answers, start)
             if not taken:
                 others.append(start)
                 start += 1
                 continue
             start += taken
             self.messages -= taken
-            self.size -= size - run.bytes_left
-            if run.stored == len(run):
+            self.size -= size - run.size
+            if run.is_over:
                 runs.popleft()
         others += range(start, count)
         return others
@@ -140,11 +183,9 @@ class PublishRuns:
         """Return when the oldest run has to be split; None without a run."""
         return self._runs[0].deadline if self._runs else None
 
-    def pop(self) -> PublishRun | None:
-        """Take out the oldest run, to be split."""
-        if not self._runs:
-            return None
+    def pop(self) -> PublishRun:
+        """Take out the oldest run, to be split; there has to be one."""
         run = self._runs.popleft()
         self.messages -= len(run) - run.stored
-        self.size -= run.bytes_left
+        self.size -= run.size
         return run

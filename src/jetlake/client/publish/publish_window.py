@@ -8,18 +8,20 @@ The reasons are in decision 15 (docs/decisions).
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+from functools import partial
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.ack_deadlines import AckDeadlines
 from jetlake.client.publish.failures import Failures, looks_stored, refusal
+from jetlake.client.publish.messages_under_way import MessagesUnderWay
+from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.client.publish.pending_ack import PendingAck
-from jetlake.client.publish.publish_runs import PublishRun, PublishRuns
+from jetlake.client.publish.publish_runs import RUN_MAX, PublishRun
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
+from jetlake.client.publish.window_room import WindowRoom
 from jetlake.errors import ConnectionClosedError, DisconnectedError, PermissionsError
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
@@ -27,14 +29,15 @@ from jetlake.protocol.nuid import new_inbox
 __all__ = ["PublishWindow"]
 
 _BLOCK_BYTES = 64 * 1024
-# A publisher who fills every gap at once writes in small pieces, which cost the server a fifth more: who waits for room
-# waits for an eighth of the window, but not for long, since the other messages may be stuck.
-_ROOM_SHARE = 8
-_ROOM_WAIT_S = 0.002
+_FRAME_BYTES = 72
+"""What a frame has beside subject and payload, about; so much that a block has less messages than a run may have."""
 
 
 class PublishWindow(Receiver):
     """The messages of one JetStream context that are under way.
+
+    The first message of a write is a single one, found by its reply subject. Plain messages directly behind it join a
+    run, which is encoded when it is written.
 
     Args:
         connection: where they go.
@@ -48,33 +51,30 @@ class PublishWindow(Receiver):
     takes_answers = True
 
     __slots__ = (
+        "_block_bytes",
         "_connection",
         "_deadline",
         "_deadlines",
         "_denied",
         "_failures",
-        "_freed_bytes",
+        "_free",
         "_half_timeout_s",
         "_is_connected",
         "_is_released",
         "_last_frame",
-        "_line",
         "_next",
+        "_open",
         "_pending",
         "_prefix",
         "_prefix_length",
-        "_put_bytes",
-        "_room_messages",
-        "_room_timer",
-        "_runs",
+        "_room",
         "_send",
-        "_singles_max",
         "_turn_frames",
+        "_under_way",
         "_unheard",
-        "_waiters",
-        "_write_at",
         "ack_timeout_s",
         "bytes_max",
+        "changed",
         "disown",
         "loop",
         "messages_max",
@@ -101,22 +101,25 @@ class PublishWindow(Receiver):
         self.bytes_max = bytes_max
         self.ack_timeout_s = ack_timeout_s
         self._half_timeout_s = ack_timeout_s / 2
-        self._pending: dict[bytes, PendingAck] = {}
-        self._runs = PublishRuns()
-        self._singles_max = messages_max
+        self._under_way = MessagesUnderWay(lambda: self.loop.time() + self._half_timeout_s)
+        self._pending = self._under_way.singles
+        self._open: PublishRun | None = None
+        self._free = messages_max
         self._deadline = 0.0
         self._last_frame = b""
-        self._put_bytes = 0
-        self._freed_bytes = 0
-        self._write_at = _BLOCK_BYTES
+        self._block_bytes = 0
         self._next = 0
         self._is_connected = connection.is_connected
         self._is_released = False
         self._denied = Denial()
-        self._waiters: list[asyncio.Future[None]] = []
-        self._line: deque[asyncio.Event] = deque()  # Publishers that wait for room, each with its own turn.
-        self._room_messages = max(1, messages_max // _ROOM_SHARE)
-        self._room_timer: asyncio.TimerHandle | None = None
+        self._room = WindowRoom(
+            self.loop,
+            messages_max,
+            count=lambda: self.pending,
+            is_full=lambda: self.is_full,
+            on_wake=self._woken,
+        )
+        self.changed = self._room.changed
         self._deadlines = AckDeadlines(
             self.loop,
             self._pending,
@@ -141,12 +144,13 @@ class PublishWindow(Receiver):
     @property
     def pending(self) -> int:
         """Messages under way."""
-        return len(self._pending) + self._runs.messages
+        return self._under_way.count + (0 if self._open is None else self._open.gathered_messages)
 
     @property
     def is_full(self) -> bool:
         """Whether the next message has to wait."""
-        return self.pending >= self.messages_max or self._put_bytes - self._freed_bytes >= self.bytes_max
+        # A run that is still open is not in the size: none is opened near the limit.
+        return self.pending >= self.messages_max or self._under_way.size >= self.bytes_max
 
     @property
     def is_connected(self) -> bool:
@@ -155,49 +159,73 @@ class PublishWindow(Receiver):
 
     # Publishing
 
-    def put(
-        self,
-        subject: bytes,
-        payload: bytes,
-        header: bytes = b"",
-        has_id: bool = False,
-        timeout_s: float | None = None,
-        retries: int | None = None,
-    ) -> PendingAck | None:
-        """Send a message, described as in `OutgoingMessage`; None while there is no room for it.
+    def put(self, subject: bytes, payload: bytes) -> PendingAck | None:
+        """Send a message without headers; None while there is no room for it.
 
         Raises:
             ConnectionClosedError: the connection is closed.
             PermissionsError: the server refuses the inbox of the acknowledgements.
         """
-        pendings = self._pending
-        put_bytes = self._put_bytes
-        if len(pendings) >= self._singles_max or put_bytes - self._freed_bytes >= self.bytes_max:
+        run = self._open
+        free = self._free
+        if run is None or free <= 0 or self._turn_frames[-1] is not self._last_frame:
+            if free <= 0:
+                return None
+            run = self._open_run(subject, payload)
+            if run is None:
+                return self._put_single(PendingAck(subject, payload))
+        pending = PendingAck(subject)
+        run.gathered.extend((subject, payload, pending))
+        self._free = free - 1
+        self._block_bytes = block_bytes = self._block_bytes + len(subject) + len(payload) + _FRAME_BYTES
+        if block_bytes >= _BLOCK_BYTES:
+            self._write()
+        return pending
+
+    def put_message(self, message: OutgoingMessage) -> PendingAck | None:
+        """Send a message as `put` does."""
+        if not message.header and message.timeout_s is None and message.retries is None:
+            return self.put(message.subject, message.payload)
+        if self._free <= 0:
             return None
+        pending = PendingAck(message.subject, message.payload, message.header, message.has_id)
+        pending._timeout_s, pending._retries = message.timeout_s, message.retries
+        return self._put_single(pending)
+
+    def _open_run(self, subject: bytes, payload: bytes) -> PublishRun | None:
+        """Begin a run with this message, if it follows another one of the same write; none is begun near a limit."""
+        frames = self._turn_frames
+        if not frames or frames[-1] is not self._last_frame or self._under_way.size + _BLOCK_BYTES > self.bytes_max:
+            return None
+        self._open = run = PublishRun()
+        self._last_frame = encoder.pub(subject, self._prefix, payload)
+        self._connection.send_growing(self._last_frame, partial(self._frames, run))
+        return run
+
+    def _put_single(self, pending: PendingAck) -> PendingAck:
         if not self.sid:
             self._subscribe_again()
+        self._end_run()
         self._next = number = self._next + 1
         reply = self._prefix + b"%d" % number
-        if header:
-            frame = encoder.hpub(subject, reply, header, payload)
-        else:
-            frame = encoder.pub(subject, reply, payload)
-        self._put_bytes = put_bytes = put_bytes + len(frame)
-        turn_frames = self._turn_frames
-        if turn_frames and turn_frames[-1] is self._last_frame:
-            turn_frames.append(frame)
+        frame = pending.frame(reply)
+        frames = self._turn_frames
+        if frames and frames[-1] is self._last_frame:
+            frames.append(frame)
         else:
             # Messages of one write have one deadline.
             self._deadline = self.loop.time() + self._half_timeout_s
             if self._is_connected:
                 self._send(frame)
         self._last_frame = frame
-        if put_bytes >= self._write_at:
-            self._write(put_bytes)
-        pendings[reply] = pending = PendingAck(subject, frame, has_id, self._deadline)
+        self._under_way.add(reply, pending)
+        self._free = 0 if self._under_way.size >= self.bytes_max else self._free - 1
+        self._block_bytes += len(frame)
+        if self._block_bytes >= _BLOCK_BYTES:
+            self._write()
+        pending._deadline = self._deadline
         deadlines = self._deadlines
-        if timeout_s is not None or retries is not None:
-            pending._timeout_s, pending._retries = timeout_s, retries
+        if pending._timeout_s is not None or pending._retries is not None:
             deadlines.restart(reply, pending)
         if deadlines.timer is None:
             deadlines.arm(self._deadline)
@@ -212,36 +240,55 @@ class PublishWindow(Receiver):
         """
         if not self.sid:
             self._subscribe_again()
-        count = len(run)
-        self._connection.send_run(run.frames(self._prefix, self._next + 1), count)
-        self._next += count
-        self._put_bytes += run.bytes_left
-        if self._put_bytes >= self._write_at:
-            self._write(self._put_bytes)
-        run.deadline = self.loop.time() + self._half_timeout_s
-        self._runs.add(run)
-        self._limit_singles()
+        self._end_run()
+        self._number_run(run, self.loop.time() + self._half_timeout_s)
+        data = run.frames()
+        self._connection.send_run(data, len(run))
+        self._add_run(run)
+        self._block_bytes += len(data)
+        if self._block_bytes >= _BLOCK_BYTES:
+            self._write()
+
+    def _frames(self, run: PublishRun) -> tuple[bytes, int]:
+        """Encode a run that is written now."""
+        if run is self._open:
+            self._end_run()
+        return run.frames(), len(run)
+
+    def _end_run(self) -> None:
+        """Add nothing more to the open run, if there is one."""
+        run, self._open = self._open, None
+        if run is not None:
+            self._number_run(run, self._deadline)
+            self._add_run(run)
+
+    def _number_run(self, run: PublishRun, deadline: float) -> None:
+        # Reply subjects end with numbers in the order of publishing; those of a run have all digits but three alike.
+        first = self._next // RUN_MAX + 1
+        run.end(self._prefix + b"%d" % first, deadline)
+        self._next = first * RUN_MAX + len(run)
+
+    def _add_run(self, run: PublishRun) -> None:
+        self._under_way.runs.add(run)
+        self._limit()
         if self._deadlines.timer is None:
             self._deadlines.arm(run.deadline)
 
-    def _write(self, put_bytes: int) -> None:
+    def _write(self) -> None:
         """Write now, so that the server works while we do; the window bounds what waits for the socket."""
-        self._write_at = put_bytes + _BLOCK_BYTES
+        self._block_bytes = 0
         self._connection.end_turn()
 
-    def _split_runs(self, *, is_late: bool = False, until: float | None = None) -> None:
-        """Put the messages of runs, or only of those with a deadline up to a time, among the single ones."""
-        deadline = self.loop.time() + self._half_timeout_s
-        while (due := self._runs.next_deadline()) is not None and (until is None or due <= until):
-            run = self._runs.pop()
-            assert run is not None
-            self._freed_bytes += run.bytes_left
-            self._put_bytes += run.split(self._pending, deadline, is_late=is_late)
-        self._limit_singles()
+    def _split_all(self) -> None:
+        """Put the messages of all runs among the single ones."""
+        if self._open is not None:
+            self._connection.end_turn()
+        self._under_way.split_runs()
+        self._limit()
 
     def _split_late_runs(self, now: float) -> float | None:
-        self._split_runs(is_late=True, until=now)
-        return self._runs.next_deadline()
+        self._under_way.split_runs(is_late=True, until=now)
+        return self._under_way.runs.next_deadline()
 
     def _subscribe_again(self) -> None:
         """Subscribe the inbox again after a connection that refused it; fails on a closed connection."""
@@ -254,30 +301,20 @@ class PublishWindow(Receiver):
 
         The caller puts its messages before anything else runs.
         """
-        line = self._line
-        if not line and not self.is_full:
+        if not self._room.is_awaited and not self.is_full:
             return
         self._connection.end_turn()
-        turn = asyncio.Event()
-        line.append(turn)
         try:
-            while line[0] is not turn or self.is_full:
-                await turn.wait()
-                turn.clear()
-        finally:
-            line.remove(turn)
-            self._call_next()
-            self._singles_max = self.messages_max - self._runs.messages
+            await self._room.wait()
+        except BaseException:
+            self._limit()
+            raise
+        self._free = self.messages_max - self.pending
 
-    def _call_next(self) -> None:
-        """Let the first publisher of the line look for room; those who are not in the line go behind it."""
-        if self._line and not self.is_full:
-            self._line[0].set()
-        self._limit_singles()
-
-    def _limit_singles(self) -> None:
-        """Set how many single messages may be under way without waiting in line."""
-        self._singles_max = 0 if self._line else self.messages_max - self._runs.messages
+    def _limit(self) -> None:
+        """Set how many messages may be put without waiting: those who wait for room go first."""
+        is_closed = self._room.is_awaited or self._under_way.size >= self.bytes_max
+        self._free = 0 if is_closed else self.messages_max - self.pending
 
     async def complete(self) -> None:
         """Wait until every message under way is acknowledged or given up.
@@ -290,59 +327,29 @@ class PublishWindow(Receiver):
 
     async def settle(self) -> None:
         # Only what is under way now: others may go on publishing.
-        self._split_runs()
-        for pending in list(self._pending.values()):
-            while not pending.is_done:
-                await self.changed()
+        self._connection.end_turn()
+        await self._under_way.settled(self.changed)
 
     def release(self) -> None:
         """End the subscription as soon as nothing is under way: nobody can publish through this window any more."""
         self._is_released = True
-        self._wake()
+        self._room.wake()
 
-    async def changed(self) -> None:
-        """Wait until messages are acknowledged or given up."""
-        waiter = self.loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-
-    def _wake(self) -> None:
-        if self._room_timer is not None:
-            self._room_timer.cancel()
-            self._room_timer = None
-        self._call_next()
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _woken(self) -> None:
+        self._limit()
         if self._is_released and not self.pending:
             self._connection.unsubscribe(self)
-
-    def _wake_if_room(self) -> None:
-        is_awaited = self._waiters or self._line
-        if not is_awaited and not self._is_released:
-            return
-        pending = self.pending
-        if not pending or (not self.is_full and pending <= self.messages_max - self._room_messages):
-            self._wake()
-        elif is_awaited and self._room_timer is None and not self.is_full:
-            self._room_timer = self.loop.call_later(_ROOM_WAIT_S, self._wake)
 
     # Acknowledgements
 
     def receive(self, messages: list[Message]) -> None:
         failed: list[PendingAck] = []
-        if self._runs.messages and not all(looks_stored(one.payload) for one in messages):
-            self._split_runs()
+        if self._under_way.runs.messages and not all(looks_stored(one.payload) for one in messages):
+            self._under_way.split_runs()
         stored = [message for message in messages if not self._is_refused(message, failed)]
         self._acknowledge([message.raw_subject for message in stored], [message.payload for message in stored])
         if failed:
             self._failures.report(failed)
-        self._wake_if_room()
 
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
         # One search for all: most answers are read only if somebody asks.
@@ -350,37 +357,11 @@ class PublishWindow(Receiver):
             super().receive_answers(subjects, payloads)
         else:
             self._acknowledge(subjects, payloads)
-            self._wake_if_room()
 
     def _acknowledge(self, replies: list[bytes], answers: list[bytes]) -> None:
-        """Settle the messages that a stream has stored."""
-        if self._runs.messages:
-            replies, answers = self._acknowledge_runs(replies, answers)
-        pop = self._pending.pop
-        freed_bytes = 0
-        for reply, answer in zip(replies, answers, strict=True):
-            pending = pop(reply, None)
-            if pending is not None:
-                pending._answer = answer
-                freed_bytes += len(pending._frame)
-                pending._frame = b""
-                if pending._waiter is not None:
-                    _release(pending)
-        self._freed_bytes += freed_bytes
-
-    def _acknowledge_runs(self, replies: list[bytes], answers: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Settle messages of runs; returns the acknowledgements of the others."""
-        runs = self._runs
-        size = runs.size
-        others = runs.acknowledge(replies)
-        self._freed_bytes += size - runs.size
-        self._limit_singles()
-        if not others:
-            return [], []
-        replies = [replies[position] for position in others]
-        if not self._pending.keys() >= set(replies):
-            self._split_runs()  # Streams that share a run acknowledge it in another order.
-        return replies, [answers[position] for position in others]
+        self._under_way.acknowledge(replies, answers)
+        self._limit()
+        self._room.acknowledged()
 
     def _is_refused(self, message: Message, failed: list[PendingAck]) -> bool:
         """Read an answer if it may be a refusal; what is refused for good is added to `failed`."""
@@ -392,11 +373,11 @@ class PublishWindow(Receiver):
         if pending is None or error is None:
             return False
         if not self._try_again(reply, error):
-            failed.append(self._give_up(reply, error))
+            failed.append(self._under_way.give_up(reply, error))
         return True
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        self._split_runs()
+        self._split_all()
         self._take_out([reply for reply, pending in self._pending.items() if pending.raw_subject == subject], error)
 
     def _try_again(self, reply: bytes, error: Exception) -> bool:
@@ -420,7 +401,7 @@ class PublishWindow(Receiver):
             for reply in sorted(replies, key=self._number):
                 pending = self._pending.get(reply)
                 if pending is not None:
-                    self._connection.send(pending._frame)
+                    self._connection.send(pending.frame(reply))
 
     # Time and connection
 
@@ -430,13 +411,13 @@ class PublishWindow(Receiver):
         A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
         """
         if pending._has_id and reply not in self._unheard:
-            self._connection.send(pending._frame)
+            self._connection.send(pending.frame(reply))
 
     def disconnected(self) -> None:
         """Keep messages with an id, which are sent again and recognised; whether others arrived is unknown."""
         self._is_connected = False
         self._connection.forget_unsent(self._prefix)
-        self._split_runs()
+        self._under_way.split_runs()
         self._take_out(
             [reply for reply, pending in self._pending.items() if not pending._has_id],
             DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
@@ -450,7 +431,7 @@ class PublishWindow(Receiver):
         for reply in sorted(self._pending, key=self._number):
             self._pending[reply] = pending = self._pending.pop(reply)
             self._deadlines.restart(reply, pending)
-            self._connection.send(pending._frame)
+            self._connection.send(pending.frame(reply))
         if self._pending and self._deadlines.timer is None:
             self._deadlines.arm(self.loop.time() + self._half_timeout_s)
 
@@ -464,28 +445,14 @@ class PublishWindow(Receiver):
         self._denied.take(error, self._connection.reconnects)
         self._deadlines.stop()
         self._unheard.stop_search()
-        self._split_runs()
+        self._split_all()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
         )
 
     def _take_out(self, replies: list[bytes], error: Exception) -> None:
         """Give these messages up."""
-        failed = [self._give_up(reply, error) for reply in replies]
+        failed = [self._under_way.give_up(reply, error) for reply in replies]
         if failed:
             self._failures.report(failed)
-        self._wake()
-
-    def _give_up(self, reply: bytes, error: Exception) -> PendingAck:
-        pending = self._pending.pop(reply)
-        self._freed_bytes += len(pending._frame)
-        pending._error = error
-        pending._frame = b""
-        _release(pending)
-        return pending
-
-
-def _release(pending: PendingAck) -> None:
-    waiter = pending._waiter
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+        self._room.wake()

@@ -12,7 +12,6 @@ from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_window import PublishWindow
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.client.settings.options import timeout_s
-from jetlake.client.settings.wire_values import known_subject
 from jetlake.errors import ApiError, InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck, decode_pub_ack
@@ -32,6 +31,9 @@ class Publisher:
         api: the connection and the default timeout.
         window_messages: most messages of `publish_async` under way.
         window_bytes: most bytes of them.
+
+    Attributes:
+        put_plain: puts subject and payload, which were checked, into the window at once; None while it has no room.
     """
 
     def __init__(self, api: ApiCaller, *, window_messages: int, window_bytes: int) -> None:
@@ -42,7 +44,7 @@ class Publisher:
         self._search = StreamSearch(api)
         self._window_limits = window_messages, window_bytes
         self._window: PublishWindow | None = None
-        self._put: Callable[[bytes, bytes], PendingAck | None] = _no_window
+        self.put_plain: Callable[[bytes, bytes], PendingAck | None] = _no_window
 
     @property
     def is_closed(self) -> bool:
@@ -119,24 +121,13 @@ class Publisher:
 
     async def publish_async(self, subject: str, payload: bytes, options: PublishOptions) -> PendingAck:
         """Publish without waiting for the stream; see `JetStream.publish_async`."""
-        raw_subject = known_subject(subject)
-        if (
-            raw_subject is None
-            or options
-            or type(payload) is not bytes
-            or len(payload) > self._connection.max_payload
-            or (pending := self._put(raw_subject, payload)) is None
-        ):
-            return await self.put(self.prepare(subject, payload, options))
-        return pending
+        return await self.put(self.prepare(subject, payload, options))
 
     async def put(self, message: OutgoingMessage) -> PendingAck:
         """Publish a prepared message as `publish_async` does."""
         window = self._window or self._open_window()
         while True:
-            pending = window.put(
-                message.subject, message.payload, message.header, message.has_id, message.timeout_s, message.retries
-            )
+            pending = window.put_message(message)
             if pending is not None:
                 return pending
             await window.room()
@@ -178,7 +169,7 @@ class Publisher:
             retries=_RETRIES,
             search=self._search,
         )
-        self._put = self._window.put
+        self.put_plain = self._window.put
         self._connection.when_gone(self, self._window.release)
         return self._window
 
