@@ -162,7 +162,6 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.index.filed_subjects._LOOKED_UP_MAX", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
     monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._ROWS_PER_STEP", 5)
-    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._SORTED_AT_ONCE", 6)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.log.pieces.index_piece._PART", 256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import compress, repeat
 
 from jetlake.store.index.index import Index
@@ -10,13 +11,12 @@ from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.pieces.index_piece import Names, PieceContent, pack_in_steps
 from jetlake.store.log.segment import Segment
-from jetlake.store.steps import Steps, drained, sort_in_steps
+from jetlake.store.steps import Steps, drained, in_groups, sort_in_steps
 
 __all__ = ["PieceDraft"]
 
 _ROWS_PER_STEP = 8192
 _POSTED_PER_STEP = 2048
-_SORTED_AT_ONCE = 65536
 _SUBJECTS_PER_STEP = 2048
 
 
@@ -59,20 +59,16 @@ class PieceDraft:
 
     def _gather_tails(self, index: Index[Segment]) -> Steps[Postings]:
         """Return the postings of a segment whose sequences are in its subjects' tails."""
-        segment = self.segment
-        found: list[int] = []
+        segment, postings = self.segment, self.postings
+        # By number: a long list would be sorted, and looked at by the garbage collection.
+        is_here = bytearray(len(index.subjects.tails))
         for start in range(0, segment.row_count, _ROWS_PER_STEP):
             end = start + _ROWS_PER_STEP
-            found += sorted(set(compress(segment.subject_ids[start:end], segment.live[start:end])))
+            for number in compress(segment.subject_ids[start:end], segment.live[start:end]):
+                is_here[number] = 1
             yield
-        # Of few sorted runs, which are merged quickly.
-        found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
-        postings = self.postings
-        before = -1
-        for group in drained(found, _subjects_per_step(len(found), segment.live_count)):
+        for numbers in in_groups(_places(is_here), _subjects_per_step(is_here.count(1), segment.live_count)):
             yield
-            numbers = sorted({*group} - {before})
-            before = group[-1]
             # A number may be another subject's by now, which has nothing here.
             part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
             add_to_mask(self.mask, part.numbers)
@@ -107,6 +103,14 @@ class PieceDraft:
             yield
         starts.append(len(sequences))
         return Postings.of_starts(numbers, starts, sequences, None)
+
+
+def _places(flags: bytearray) -> Iterator[int]:
+    """Yield the places of the flags that are set."""
+    place = flags.find(1)
+    while place >= 0:
+        yield place
+        place = flags.find(1, place + 1)
 
 
 def _subjects_per_step(subjects: int, rows: int) -> int:
