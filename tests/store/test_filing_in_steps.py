@@ -12,6 +12,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.index import filed_subjects
+from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.pieces.piece_draft import PieceDraft
@@ -91,7 +92,10 @@ class World:
 
     def purge_below(self) -> None:
         sequence = min(self.pick(), self.store.first_sequence + self.random.choice((5, 60)))
-        self.store.purge(below=sequence)
+        if self.random.randrange(2):
+            self.store.purge(below=sequence)
+        else:
+            self.between(self.store._remover.purge_in_steps(None, sequence, None, 1), removes=True)
         self.subjects = {each: name for each, name in self.subjects.items() if each >= sequence}
 
     def purge_everything(self) -> None:
@@ -161,6 +165,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 1)
     monkeypatch.setattr("jetlake.store.index.filed_subjects._LOOKED_UP_MAX", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
+    monkeypatch.setattr("jetlake.store.index.message_remover._ONE_BY_ONE_MAX", 3)
+    monkeypatch.setattr("jetlake.store.index.index._NEIGHBOURS_MAX", 7)
     monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._ROWS_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
@@ -273,6 +279,35 @@ def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
     for _ in range(10):
         world.check()
     world.reopen()
+    for _ in range(10):
+        world.check()
+
+
+def test_a_purge_of_the_oldest_lets_a_segment_be_filed_first_a_few_subjects_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1)
+    world.names = 60
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    store, subjects = world.store, world.store._index.subjects
+    while subjects._filing is None:
+        world.keep_house()
+    steps = store._remover.purge_in_steps(None, None, 1, 1)
+    filed = [0]
+    file_step = SubjectIndex.file_step
+
+    def file_some(subjects: SubjectIndex) -> bool:
+        filed[-1] += subjects._filing is not None
+        return file_step(subjects)
+
+    monkeypatch.setattr(SubjectIndex, "file_step", file_some)
+    while next(steps, steps) is None:
+        filed.append(0)
+    assert sum(filed) > 5
+    assert max(filed) == 1
+    world.subjects = {world.last: world.subjects[world.last]}
     for _ in range(10):
         world.check()
 

@@ -117,6 +117,20 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
         assert store.messages == len(left) + store.last_sequence - 200
 
 
+@pytest.mark.parametrize(("subjects", "at_once"), [(1, 8192), (100, 8192), (20_000, 2048)])
+def test_a_purge_of_the_oldest_takes_as_many_at_once_as_have_few_subjects(subjects, at_once):
+    store = MemoryStore()
+    for number in range(20_000):
+        store.append(b"s.%d" % (number % subjects), b"", b"", number)
+    removed = []
+    before = store.messages
+    for _ in store.in_steps.purge(keep=1):
+        removed.append(before - store.messages)
+        before = store.messages
+    assert store.messages == 1
+    assert at_once // 4 <= max(removed) <= at_once
+
+
 def test_steps_over_a_store_that_was_emptied_meanwhile():
     store = MemoryStore()
     for number in range(5000):

@@ -21,6 +21,8 @@ from jetlake.store.subject_filter import SubjectFilter
 __all__ = ["BlockType", "Index"]
 
 _GROUP = 1024
+_NEIGHBOURS_MAX = 8 * 1024
+"""How many rows of a block are taken out at once, of few subjects."""
 _RECOUNTED_AT_ONCE = 32
 """How many blocks are counted anew before others go first, while a subject may count a message too many."""
 
@@ -222,6 +224,25 @@ class Index(Generic[BlockType]):
             count += block.count_live(0, block.row_at_or_after(sequence))
         return count
 
+    def end_of_few(self, sequence: int, subjects_max: int) -> int:
+        """Return a sequence up to this one, below which there are messages of about so many subjects, or fewer.
+
+        Raises:
+            StoreError: the disk does not tell which subjects they have.
+        """
+        place = self.block_index(self.first_sequence)
+        block = self.blocks[place]
+        row = block.row_at_or_after(self.first_sequence)
+        end = min(block.row_at_or_after(sequence), row + _NEIGHBOURS_MAX)
+        subjects: set[int] = set()
+        while row < end and len(subjects) < subjects_max:
+            part = block.subject_ids[row : min(row + subjects_max, end)]
+            subjects.update(part)
+            row += len(part)
+        if row < block.row_count:
+            return min(block.sequence_of(row), sequence)
+        return min(self.starts[place + 1], sequence) if place + 1 < len(self.starts) else sequence
+
     def deleted(self) -> list[int]:
         """Return the sequences between the first and the last that have no message."""
         gone: list[int] = []
@@ -365,13 +386,14 @@ class Index(Generic[BlockType]):
         """Take all messages below a sequence out, block by block, without a word to the hooks."""
         numbers: set[int] = set()
         keeps_some = sequence <= self.last_sequence
-        self.subjects.finish_filing()
+        if keeps_some:
+            self.subjects.finish_filing()
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
             try:
                 # Read first: columns that have to be read anew may show that messages are lost. And together, since
                 # whatever else is read may take their place in memory.
-                columns = (block.sizes[:end], block.subject_ids[:end]) if keeps_some else None
+                columns = (block.sizes, block.subject_ids) if keeps_some else None
             except StoreError:
                 for row in block.live_rows(0, end):
                     self._kill_unread(block, row)
@@ -382,9 +404,9 @@ class Index(Generic[BlockType]):
             live = block.live[start:end]
             count = block.count_live(0, end)
             is_emptied = count == block.live_count
-            size = block.live_bytes if is_emptied or columns is None else sum(compress(columns[0][start:], live))
+            size = block.live_bytes if is_emptied or columns is None else sum(compress(columns[0][start:end], live))
             if columns is not None:
-                gone = compress(columns[1][start:], live)
+                gone = compress(columns[1][start:end], live)
                 if block.filed is None:
                     numbers.update(gone)
                 else:

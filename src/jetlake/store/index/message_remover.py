@@ -22,6 +22,8 @@ __all__ = ["MessageRemover", "RemovalLog"]
 _STEP_SUBJECTS = 1024
 # How many messages that grew too old go at once, where nobody is told of each.
 _AGED_AT_ONCE = 4 * BULK_REMOVAL
+# More neighbours than this go block by block, where nobody is told of each.
+_ONE_BY_ONE_MAX = 64
 
 ErasedBlock = TypeVar("ErasedBlock", bound=Block, contravariant=True)
 
@@ -126,9 +128,7 @@ class MessageRemover(Generic[BlockType]):
         if end > index.last_sequence:  # all of them go, which is quick
             step = sys.maxsize
         while index.messages and index.first_sequence < end:
-            # Neighbours go several times as fast as scattered messages.
-            count += self._remove_below(min(end, index.first_sequence + 8 * step), follows_append)
-            yield
+            count += yield from self._remove_some_below(end, step, follows_append)
         if below is not None and not keep and below > index.last_sequence + 1:
             self.advance_to(below)
         elif not index.messages:
@@ -200,12 +200,9 @@ class MessageRemover(Generic[BlockType]):
         while 0 < limits.max_messages < index.messages:
             end = index.newest(limits.max_messages)
             while index.first_sequence < end:
-                count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
-                yield
+                count += yield from self._remove_some_below(end, step, False)
         while index.messages and 0 < limits.max_bytes < index.bytes:
-            end = index.newest_bytes(limits.max_bytes, 8 * step)
-            count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
-            yield
+            count += yield from self._remove_some_below(index.newest_bytes(limits.max_bytes, 8 * step), step, False)
         return count
 
     def _enforce_per_subject(self, limit: int, step: int) -> Steps[int]:
@@ -363,6 +360,20 @@ class MessageRemover(Generic[BlockType]):
             hooks.on_purged()
         return count
 
+    def _remove_some_below(self, sequence: int, step: int, follows_append: bool) -> Steps[int]:
+        """Remove messages below a sequence, neighbours, which go several times as fast as scattered ones."""
+        index = self._index
+        if step == sys.maxsize:
+            return self._remove_below(sequence, follows_append)
+        while index.subjects.file_step():
+            yield
+        end = min(sequence, index.first_sequence + 8 * step)
+        with suppress(StoreError):  # Of a segment that cannot be read, all that is removed is its sequences.
+            end = index.end_of_few(sequence, 8 * step)
+        count = self._remove_below(end, follows_append)
+        yield
+        return count
+
     def _remove_below(self, sequence: int, follows_append: bool) -> int:
         """Remove every message below a sequence."""
         index = self._index
@@ -370,7 +381,7 @@ class MessageRemover(Generic[BlockType]):
             return 0
         first = index.first_sequence
         count = index.count_below(sequence)
-        if count > BULK_REMOVAL:
+        if count > BULK_REMOVAL or (count > _ONE_BY_ONE_MAX and index.hooks.on_removed is None):
             index.kill_below(sequence)
         else:
             at = first
