@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jetlake.client.tables.columns.delivery_lines import DeliveryLines, read_uniform_lines
 from jetlake.client.tables.columns.frame_split import Split
 from jetlake.errors import ProtocolError
 from jetlake.protocol.headers import Headers
@@ -146,6 +147,9 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
     Raises:
         ProtocolError: a reply subject is not of that form.
     """
+    uniform = read_uniform_lines(buffer, split, stream, consumer)
+    if uniform is not None:
+        return _columns_of_lines(buffer, split, uniform), _EMPTY
     lines = gather(buffer, split.subject, split.sizes)
     octets, edges = _bytes_of(lines)
     spaces = np.flatnonzero(octets == 32)
@@ -179,6 +183,17 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
         pending=int(bytes(octets[dots[last_dot[-1]] + 1 : edges[-1]]).split(b".")[0]),
     )
     return columns, statuses
+
+
+def _columns_of_lines(buffer: bytearray, split: Split, lines: DeliveryLines) -> MessageColumns:
+    return MessageColumns(
+        sequence=lines.sequence,
+        time_ns=lines.time_ns,
+        subject=gather(buffer, split.subject, lines.subject_end),
+        header=_headers(buffer, split),
+        payload=gather(buffer, split.payload, split.end),
+        pending=lines.pending,
+    )
 
 
 def _headers(buffer: bytearray, split: Split) -> pa.Array:
