@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from jetlake.client.settings.server_address import ServerAddress
 from jetlake.errors import ClientConnectionError, InvalidOptionError
@@ -24,20 +24,6 @@ _MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
 
-class FramedWire(Protocol):
-    """What speaks the NATS protocol above the frames: what asyncio calls, but for reads, which come whole."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-
-    def receive(self, data: bytes) -> None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def connection_lost(self, exc: Exception | None) -> None: ...
-
-
 class WebSocketWire(asyncio.Protocol):
     """The asyncio end of a socket with WebSocket on it.
 
@@ -48,7 +34,7 @@ class WebSocketWire(asyncio.Protocol):
     """
 
     def __init__(
-        self, wire: FramedWire, address: ServerAddress, headers: Mapping[str, str | list[str]] | None = None
+        self, wire: asyncio.Protocol, address: ServerAddress, headers: Mapping[str, str | list[str]] | None = None
     ) -> None:
         self._wire = wire
         self._headers = headers or {}
@@ -79,7 +65,7 @@ class WebSocketWire(asyncio.Protocol):
             self._wire.connection_made(_Transport(socket, core))
         self._flush(socket)
         if payloads:
-            self._wire.receive(b"".join(payloads))
+            self._wire.data_received(b"".join(payloads))
         if core.handshake_exc is not None or core.parser_exc is not None or core.close_rcvd is not None:
             socket.close()
 

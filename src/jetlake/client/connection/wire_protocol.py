@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["WireProtocol", "open_wire"]
 
 _WRITE_BUFFER_HIGH = 256 * 1024
-_READ_BYTES_FIRST = 16 * 1024
-_READ_BYTES_MAX = 256 * 1024
 
 
-class WireProtocol(asyncio.BufferedProtocol):
+class WireProtocol(asyncio.Protocol):
     """The asyncio end of one TCP connection.
-
-    Reads go into one buffer, which grows with what comes, and are copied out of it: a new buffer for the most that may
-    come, cut to what has come, costs several times as much.
 
     Args:
         message_type: what the parser builds of a message.
@@ -57,7 +52,6 @@ class WireProtocol(asyncio.BufferedProtocol):
         self._welcome: asyncio.Future[None] | None = None
         self._is_welcome = False
         self._resumed: asyncio.Future[None] | None = None
-        self._read_buffer = memoryview(bytearray(_READ_BYTES_FIRST))
         self.transport: asyncio.Transport | None = None
 
     async def greet(self, options: ConnectOptions, address: ServerAddress, *, secure: bool) -> ServerInfo:
@@ -90,17 +84,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._read_buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        buffer = self._read_buffer
-        if nbytes == len(buffer) < _READ_BYTES_MAX:
-            self._read_buffer = memoryview(bytearray(4 * nbytes))
-        self.receive(bytes(buffer[:nbytes]))
-
-    def receive(self, data: bytes) -> None:
-        """Take what the server has sent."""
+    def data_received(self, data: bytes) -> None:
         self._traffic.bytes_received += len(data)
         frames = self._feed(data)
         if self._is_welcome:
@@ -212,7 +196,7 @@ async def open_wire(
     """
     loop = asyncio.get_running_loop()
     wire = WireProtocol(message_type, on_frames, on_lost, traffic)
-    protocol: asyncio.BaseProtocol = wire
+    protocol: asyncio.Protocol = wire
     if address.websocket:
         from jetlake.client.connection.websocket_wire import WebSocketWire
 
