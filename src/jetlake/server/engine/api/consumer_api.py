@@ -97,13 +97,13 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         config = replace(config, name=f"{config.name}-{new_name(stream)}")
     existing = stream.consumers.get(config.name) if config.name else None
     if existing is not None and is_transient and not config.direct:
-        consumer = _resume(existing, config, rules)
+        consumer = yield from _resume(existing, config, rules)
     elif existing is not None:
         if body.action is ConsumerAction.CREATE:
             _check_same(existing.config, config, body.config, rules)
             consumer = existing
         else:
-            consumer = _update(existing, config, rules)
+            consumer = yield from _update(existing, config, rules)
     elif body.action is ConsumerAction.UPDATE:
         raise api_error(10149)
     else:
@@ -129,7 +129,7 @@ def _exchange_identity(request: ApiRequest, stream: Stream[Consumer], *, is_chec
     request.answer_pairs.append((_STREAM_IDENTITY, identity.encode()))
 
 
-def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Consumer:
+def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Steps[Consumer]:
     """Let the durable consumer of a mirror or source continue after its ack floor, at another deliver subject."""
     old = consumer.config
     config = replace(
@@ -138,7 +138,7 @@ def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
         opt_start_seq=old.opt_start_seq,
         opt_start_time=old.opt_start_time,
     )
-    _update(consumer, config, rules)
+    yield from _update(consumer, config, rules)
     consumer.reset(consumer.ack_tracker.floor_stream + 1)
     return consumer
 
@@ -185,7 +185,12 @@ def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig,
         raise api_error(10148)
 
 
-def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Consumer:
+def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Steps[Consumer]:
+    """Change a consumer.
+
+    Raises:
+        ApiError: the change is not allowed, or the consumer has gone while messages were counted.
+    """
     old = consumer.config
     stream = consumer.stream
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
@@ -194,7 +199,9 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
     in_use = consumer.delivery.is_bound
     config = with_stored_metadata(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
     if config != old:
-        consumer.update(config)
+        yield from consumer.update(config)
+        if consumer.is_closed:
+            raise api_error(10014)
     return consumer
 
 

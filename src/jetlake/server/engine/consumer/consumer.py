@@ -74,7 +74,7 @@ class Consumer:
         self.created_ns = record.created_ns
         self.home = home
         self.is_closed = False
-        self._is_held = False
+        self._holds = 0
         self._start = start.sequence
         self.ack_tracker: AckTracker = AckTracker(config)
         self.ack_tracker.reset(0, start.sequence - 1)
@@ -173,17 +173,20 @@ class Consumer:
         self._schedule.arm()
 
     def hold(self) -> None:
-        """Deliver nothing until `release`."""
-        self._is_held = True
+        """Deliver nothing until `release` was called as often."""
+        self._holds += 1
 
     def release(self) -> None:
         """Deliver what waits since `hold`."""
-        self._is_held = False
+        self._holds -= 1
         if not self.is_closed:
             self._schedule.make_ready()
 
-    def update(self, config: ConsumerConfig) -> None:
-        """Apply a changed configuration that has been checked."""
+    def update(self, config: ConsumerConfig) -> Steps[None]:
+        """Apply a changed configuration that has been checked, after the messages that pass new filters are counted."""
+        pending = (yield from self._count_under(config)) if self.config.filters != config.filters else None
+        if self.is_closed:
+            return
         old, self.config = self.config, config
         self.save()
         self._read(config)
@@ -191,12 +194,28 @@ class Consumer:
         self.ack_tracker.configure(config)
         self.events.configure(config.sample_freq)
         if old.filters != config.filters:
-            self.cursor.filter_by(_subject_filter(config))
+            self.cursor.filter_by(_subject_filter(config), pending)
             self.stream.interest_changed()
         self.delivery.configure(old, config)
         self._schedule.use()
         self._schedule.make_ready()
         self._schedule.arm()
+
+    def _count_under(self, config: ConsumerConfig) -> Steps[int | None]:
+        """Return how many messages after the cursor pass other filters; None when they are to be counted at once."""
+        subject_filter = _subject_filter(config)
+        yield from self.stream.store.in_steps.prepare(subject_filter)
+        if subject_filter is None or self.cursor.resume:
+            return None
+        self.hold()
+        try:
+            while True:
+                position = self.cursor.position
+                pending = yield from self.stream.count_in_steps(position, subject_filter)
+                if self.cursor.position == position:  # What could not be written may have been undone.
+                    return pending
+        finally:
+            self.release()
 
     def save(self) -> None:
         """Save the configuration; it is durable when the home's `place` is."""
@@ -333,7 +352,7 @@ class Consumer:
 
     def deliver(self, now_ns: int) -> bool:
         """Deliver one bounded run; True when more can be delivered right away."""
-        if self.is_closed or self._is_held or self.stream.is_closed:
+        if self.is_closed or self._holds or self.stream.is_closed:
             return False
         if self.stream.is_purging:
             self._schedule.wait_for_messages()

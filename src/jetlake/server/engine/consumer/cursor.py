@@ -72,11 +72,17 @@ class Cursor:
         else:
             self.pending = start.pending
 
-    def filter_by(self, subject_filter: SubjectFilter | None) -> None:
-        """Change the filter."""
+    def filter_by(self, subject_filter: SubjectFilter | None, pending: int | None = None) -> None:
+        """Change the filter.
+
+        Args:
+            pending: the number of messages after the cursor that pass; None where nobody has counted them.
+        """
         self._filter = subject_filter
         if self._resume:
             self.go_to(last_of_subjects(self._store, subject_filter, self.position, self._resume - 1))
+        elif pending is not None:
+            self.pending = pending
         else:
             self._count()
 

@@ -139,6 +139,57 @@ def test_a_consumer_counts_what_is_stored_and_removed_while_it_is_created(sliced
     assert sliced.api("CONSUMER.INFO.S.c")["num_pending"] == stream.store.count(0, SubjectFilter.of([b"s.many.*.1"]))
 
 
+@pytest.mark.parametrize("pattern", ["s.many.*.1", "s.many.*.*", "s.many.3.1", "s.>"])
+def test_a_consumer_counts_what_is_stored_and_removed_while_its_filter_is_changed(sliced, pattern):
+    stream = sliced.jetstream.streams["S"]
+    for number in range(6000):
+        sliced.publish(f"s.many.{number}.{number % 2}")
+    sliced.turn()
+    config = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "s.*.x"}
+    sliced.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    sliced.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":7}', reply=b"_INBOX.n")
+    sliced.turn()
+    consumer = stream.consumers["c"]
+    sliced.engine.long_work.slice_ns = 0
+    config["filter_subject"] = pattern
+    send(sliced, "CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    sliced.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":5}', reply=b"_INBOX.n")
+    turns, found = 0, {}
+    while b"_INBOX.a" not in found:
+        sliced.publish("s.many.1.1")
+        sliced.publish("s.many.new.1")
+        sliced.engine.flush()
+        stream.store.remove(MESSAGES + 2 + 300 * turns)
+        turns += 1
+        found = answers(sliced)
+    assert turns >= (3 if "*" in pattern else 1)
+    for _ in range(10):
+        sliced.turn()
+    position = consumer.cursor.position
+    assert position > 12
+    assert consumer.cursor.pending == stream.store.count(position, SubjectFilter.of([pattern.encode()]))
+    assert len(consumer.ack_tracker.oldest(100)) == (8 if pattern == "s.many.3.1" else 12)
+
+
+def test_a_consumer_that_goes_while_its_filter_is_changed_is_not_found(sliced):
+    stream = sliced.jetstream.streams["S"]
+    for number in range(6000):
+        sliced.publish(f"s.many.{number}")
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    sliced.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    sliced.engine.long_work.slice_ns = 0
+    send(sliced, "CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {**config, "filter_subject": "s.*.*"}})
+    sliced.engine.flush()
+    assert not answers(sliced)
+    stream.consumers["c"].close(deleted=True)
+    found = {}
+    while b"_INBOX.a" not in found:
+        sliced.engine.flush()
+        found = answers(sliced)
+    assert found[b"_INBOX.a"]["error"]["err_code"] == 10014
+    assert not stream.consumers
+
+
 @pytest.mark.parametrize("outcome", ["answered", "deleted"])
 def test_the_newest_of_many_subjects_are_got_in_steps(sliced, outcome):
     sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 10, "allow_direct": True})
