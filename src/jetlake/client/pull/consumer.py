@@ -12,6 +12,7 @@ from jetlake.client.pull.explanation import Explanation, explain
 from jetlake.client.pull.fetch import Fetch
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import (
+    NO_GROUP,
     ConsumeOptions,
     GroupOptions,
     MissedHeartbeat,
@@ -359,6 +360,10 @@ class Consumer:
     def _groups(
         self, group: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None
     ) -> GroupOptions:
+        if self.config.priority_policy is PriorityPolicy.NONE and (
+            (group, min_pending, min_ack_pending, priority) == (None, None, None, None)
+        ):
+            return NO_GROUP
         return group_options(
             self.config, group=group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
         )

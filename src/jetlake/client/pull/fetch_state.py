@@ -92,10 +92,10 @@ class FetchState:
 
     def next_request(self, now: float) -> PullRequest:
         """Return the pull to send now: for everything at first, for what is left when the last pull was lost."""
+        options = self._options if self.loss is None else self._options.within(self.end_at - now)
         self._last_heard = now
         self.loss = None
         self.is_unavailable = False
-        options = self._options.within(self.end_at - now)
         self._heartbeat_s = options.idle_heartbeat_s
         return options.request(self._messages_left, self._bytes_left)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -42,6 +43,9 @@ THRESHOLD_SHARE = 0.25
 _FETCH_HEARTBEAT_S = 5.0
 _FETCH_HEARTBEAT_FROM_S = 10.0
 
+# Most programs fetch in the same way again and again.
+_KEPT_MAX = 64
+
 MissedHeartbeat = Literal["stop", "continue"]
 
 
@@ -77,17 +81,22 @@ class FetchOptions(Struct, frozen=True):
 
     def request(self, messages_left: int, bytes_left: int) -> PullRequest:
         """Return the body of a pull for what is left of the fetch."""
-        return PullRequest(
-            batch=messages_left,
-            expires=nanoseconds(self.expires_s),
-            no_wait=self.no_wait,
-            max_bytes=bytes_left,
-            idle_heartbeat=nanoseconds(self.idle_heartbeat_s),
-            group=self.group.group,
-            min_pending=self.group.min_pending,
-            min_ack_pending=self.group.min_ack_pending,
-            priority=self.group.priority,
-        )
+        return _pull_request(self, messages_left, bytes_left)
+
+
+@lru_cache(_KEPT_MAX)
+def _pull_request(options: FetchOptions, messages_left: int, bytes_left: int) -> PullRequest:
+    return PullRequest(
+        batch=messages_left,
+        expires=nanoseconds(options.expires_s),
+        no_wait=options.no_wait,
+        max_bytes=bytes_left,
+        idle_heartbeat=nanoseconds(options.idle_heartbeat_s),
+        group=options.group.group,
+        min_pending=options.group.min_pending,
+        min_ack_pending=options.group.min_ack_pending,
+        priority=options.group.priority,
+    )
 
 
 class ConsumeOptions(Struct, frozen=True):
@@ -120,6 +129,22 @@ def fetch_options(
     Raises:
         InvalidOptionError: an option that cannot work.
     """
+    given = max_messages, max_bytes, expires, idle_heartbeat, no_wait, group
+    try:
+        return _checked_options(*given)
+    except TypeError:  # Something that has no hash is no option either, which the check says better.
+        return _checked_options.__wrapped__(*given)
+
+
+@lru_cache(_KEPT_MAX, typed=True)
+def _checked_options(
+    max_messages: int | None,
+    max_bytes: int | None,
+    expires: Seconds | None,
+    idle_heartbeat: Seconds | None,
+    no_wait: bool,
+    group: GroupOptions,
+) -> FetchOptions:
     if max_messages is None and max_bytes is None:
         raise InvalidOptionError("fetch needs max_messages or max_bytes")
     _check_at_least("max_messages", max_messages, 1)

@@ -110,6 +110,15 @@ PRIORITIZED = ConsumerConfig(name="c", priority_policy=PriorityPolicy.PRIORITIZE
 PLAIN = ConsumerConfig(name="c")
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"), [((1, 5), (True, 5)), ((1, 1), (1, True)), ((1, 1), (1.0, 1)), ((1, 5), (1, [5]))]
+)
+def test_what_was_checked_before_vouches_only_for_itself(good, bad):
+    assert fetch_options(good[0], expires=good[1]) is fetch_options(good[0], expires=good[1])
+    with pytest.raises(InvalidOptionError):
+        fetch_options(bad[0], expires=bad[1])
+
+
 def test_groups_that_fit():
     assert group_options(PLAIN).group == ""
     assert group_options(OVERFLOW, group="jobs", min_pending=5, min_ack_pending=6).min_ack_pending == 6
