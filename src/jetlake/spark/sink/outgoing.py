@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jetlake.client.tables.columns.message_columns import arrow_of, numpy_of
+from jetlake.client.tables.columns.message_columns import arrow_of
 
 __all__ = ["Frames", "OutgoingBatch", "OutgoingMessage", "join", "texts"]
 
@@ -90,24 +91,21 @@ class OutgoingBatch:
 
     def frames(self, inbox: bytes, first_row: int | None = None) -> Frames:
         """Return one frame for each message; the reply subject is the inbox, with the row behind it if there is one."""
-        import pyarrow.compute as pc  # here, as in message_columns
-
-        header_size = _length(self.header)
-        sizes = numpy_of(header_size) + numpy_of(_length(self.payload))
-        total = texts(arrow_of(sizes))
-        reply = [b" " + inbox + b" "]
+        header_size, payload_size = _lengths(self.header), _lengths(self.payload)
+        sizes = header_size + payload_size
+        reply: list[pa.Array | bytes] = [b" " + inbox + b" "]
         if first_row is not None:
             reply = [b" " + inbox, texts(arrow_of(np.arange(first_row, first_row + len(self)))), b" "]
-        extremes = pc.min_max(header_size).as_py()
         verb: pa.Array | bytes = b"HPUB "
-        size: list[pa.Array | bytes] = [texts(header_size), b" ", total]
-        if not extremes["max"]:
-            verb, size = b"PUB ", [total]
-        elif extremes["min"] == extremes["max"]:
-            size = [b"%d " % extremes["max"], total]
-        elif not extremes["min"]:
-            has_header = pc.greater(header_size, 0)
-            verb, size = pc.if_else(has_header, b"HPUB ", b"PUB "), [pc.if_else(has_header, join(*size), total)]
+        size: list[pa.Array | bytes] = [_texts_or_text(header_size), b" ", _texts_or_text(sizes)]
+        if not header_size.any():
+            verb, size = b"PUB ", size[2:]
+        elif not header_size.all():
+            import pyarrow.compute as pc  # here, as in message_columns
+
+            has_header, total = pa.array((header_size > 0).tolist()), texts(arrow_of(sizes))
+            size = [pc.if_else(has_header, join(texts(arrow_of(header_size)), b" ", total), total)]
+            verb = pc.if_else(has_header, b"HPUB ", b"PUB ")
         parts = (verb, self.subject, *reply, *size, b"\r\n", self.header, self.payload, b"\r\n")
         return Frames(*_bytes_of(join(*parts)), sizes)
 
@@ -116,7 +114,11 @@ def join(*parts: pa.Array | bytes) -> pa.Array:
     """Return the parts of each row, one behind the other; null where a part is null."""
     import pyarrow.compute as pc  # here, as in message_columns
 
-    return pc.binary_join_element_wise(*parts, b"")
+    fewer: list[pa.Array | bytes] = []
+    for is_same, group in groupby(parts, lambda part: isinstance(part, bytes)):
+        run = list(group)
+        fewer += [b"".join(run)] if is_same else run
+    return pc.binary_join_element_wise(*fewer, b"")
 
 
 def texts(numbers: pa.Array) -> pa.Array:
@@ -124,10 +126,14 @@ def texts(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.string()).cast(pa.binary())
 
 
-def _length(column: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc  # here, as in message_columns
+def _texts_or_text(numbers: NDArray[np.int64]) -> pa.Array | bytes:
+    """Numbers as their digits; once, if all are the same."""
+    return b"%d" % numbers[0] if numbers.min() == numbers.max() else texts(arrow_of(numbers))
 
-    return pc.binary_length(column).cast(pa.int64())
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    edges = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    return np.diff(edges).astype(np.int64)
 
 
 def _bytes_of(joined: pa.Array) -> tuple[memoryview, NDArray[np.int32]]:

@@ -219,6 +219,8 @@ class _Flight:
         """Take the acknowledgements that come next, if possible so many at once."""
         buffer = self._buffer
         buffer.receive(self._connection, self._options.ack_timeout_s, wanted)
+        if self._publisher.counts and self._is_clear:
+            self._count_runs()
         split = split_frames(buffer.data, buffer.fill)
         for line in split.lines:
             self._connection.handle_line(line)
@@ -227,6 +229,18 @@ class _Flight:
             rows = numpy_of(texts.cast(pa.string()).cast(pa.int64()))
             (self._count if self._publisher.counts else self._take)(rows, split)
         buffer.discard(split.consumed)
+
+    def _count_runs(self) -> None:
+        """Count the clear answers at the beginning of the buffer, as long as they come in runs."""
+        buffer, publisher = self._buffer, self._publisher
+        end = 0
+        while self._is_clear and (run := self._acks.read_run(buffer.data, end, buffer.fill)) is not None:
+            first_row = int(run.subject[len(self._inbox) :])
+            self._is_clear = publisher.count_answers(first_row, run.answers, run.answers)
+            end = run.end
+        if end and self._is_clear:
+            publisher.close_answered()
+        buffer.discard(end)
 
     def _count(self, rows: Rows, split: Split) -> None:
         """Count the answers to each piece; the first that is not clear ends the flight when all have come."""

@@ -5,17 +5,35 @@ The reasons are in decision 18 (docs/decisions).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from jetlake.client.tables.columns.decimals import DIGITS_MAX, read_decimals
 from jetlake.client.tables.columns.frame_split import Split
 from jetlake.client.tables.columns.message_columns import gather, numpy_of
 from jetlake.errors import ApiError, DecodeError
 from jetlake.model.publish import decode_pub_ack
 
-__all__ = ["StoredAcks"]
+__all__ = ["AckRun", "StoredAcks"]
 
 _SEQUENCE = b'"seq":'
+
+
+class AckRun(NamedTuple):
+    """Answers one behind the other in a read buffer, to the same reply subject.
+
+    Attributes:
+        subject: the reply subject.
+        answers: how many they are.
+        end: where the last of them ends.
+    """
+
+    subject: bytes
+    answers: int
+    end: int
 
 
 class StoredAcks:
@@ -55,6 +73,46 @@ class StoredAcks:
             sequences = numpy_of(gather(buffer, start, end).cast(pa.string()).cast(pa.int64()))
         except pa.ArrowInvalid:
             return False
+        return self._follow(sequences)
+
+    def read_run(self, buffer: bytearray, start: int, fill: int) -> AckRun | None:
+        """Read clear answers to one reply subject that differ in the digits of their sequences alone.
+
+        Such answers have one length, so that neither lines nor payloads have to be looked for.
+
+        Args:
+            start: where the first of them begins.
+            fill: how many bytes of the buffer are valid.
+
+        Returns:
+            The run; None where the answers have to be taken apart one by one.
+        """
+        line_end = buffer.find(b"\r\n", start, fill)
+        words = bytes(buffer[start : max(line_end, start)]).split(b" ")
+        if not self.stream or len(words) != 4 or words[0] != b"MSG" or not words[3].isdigit():
+            return None
+        width = line_end + 2 + int(words[3]) + 2 - start
+        head_bytes = line_end + 2 + len(self._before) - start
+        tail = self._behind + b"\r\n"
+        digits = width - head_bytes - len(tail)
+        count = (fill - start) // width
+        if not 0 < digits < DIGITS_MAX or not count:
+            return None
+        head = bytes(buffer[start : start + head_bytes])
+        if not head.endswith(self._before):
+            return None
+        frames = np.frombuffer(buffer, np.uint8, count * width, start).reshape(count, width)
+        count = _count_same(frames[:, :head_bytes], head)
+        count = _count_same(frames[:count, head_bytes + digits :], tail)
+        if not count:
+            return None
+        sequences = read_decimals(buffer, start + head_bytes + digits, width, count, digits)
+        if sequences is None or not self._follow(sequences):
+            return None
+        return AckRun(words[1], count, start + count * width)
+
+    def _follow(self, sequences: NDArray[np.int64]) -> bool:
+        """Return whether sequences ascend from the last one on."""
         if sequences[0] <= self._last_sequence or (np.diff(sequences) <= 0).any():
             return False
         self._last_sequence = int(sequences[-1])
@@ -74,3 +132,10 @@ class StoredAcks:
         self._behind = rest[len(digits) :]
         self.stream = ack.stream
         return True
+
+
+def _count_same(texts: NDArray[np.uint8], text: bytes) -> int:
+    """Return how many of the texts, from the first on, are that one."""
+    differs = (texts != np.frombuffer(text, np.uint8)).ravel()
+    first = int(differs.argmax())
+    return first // len(text) if differs[first] else len(texts)

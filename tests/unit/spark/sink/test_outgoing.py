@@ -22,6 +22,9 @@ def batch_of(*pairs):
     [
         [(b"", b"one"), (b"", b"")],
         [(HEADER, b"one"), (HEADER, b"")],
+        [(b"", b"one"), (b"", b"two")],
+        [(HEADER, b"one"), (HEADER, b"two")],
+        [(HEADER, b"one"), (HEADER.replace(b"v", b"vv"), b"tw"), (HEADER.replace(b"v", b"vvv"), b"three")],
         [(HEADER, b"PUB x 1\r\n"), (b"", b"two"), (HEADER, b"\0\xff")],
     ],
 )
