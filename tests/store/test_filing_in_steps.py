@@ -12,6 +12,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.index import filed_subjects
+from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
@@ -168,6 +169,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.index.message_remover._ONE_BY_ONE_MAX", 3)
     monkeypatch.setattr("jetlake.store.index.index._NEIGHBOURS_MAX", 7)
     monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.index.postings._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.index.postings._POSTED_PER_STEP", 3)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.log.pieces.index_piece._PART", 256)
@@ -279,6 +282,32 @@ def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
     for _ in range(10):
         world.check()
     world.reopen()
+    for _ in range(10):
+        world.check()
+
+
+def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_piece_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1)
+    world.names = 60
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    store = world.store
+    segment = store._index.blocks[0]
+    for sequence in range(1, segment.row_count + 1, 2):
+        store.remove(sequence)
+        del world.subjects[sequence]
+    while not segment.generation:
+        assert store.compact_step()
+    assert segment.filed is not None and segment.piece is None
+    rows = segment.row_count
+    monkeypatch.setattr(Postings, "of_rows", lambda _rows: pytest.fail("all rows at once"))
+    steps = list(store._remover.purge_in_steps(SubjectFilter([b"s.*"]), segment.first + 20, None, 1000))
+    assert len(steps) > rows / 5 + rows / 3
+    world.subjects = {each: name for each, name in world.subjects.items() if each >= segment.first + 20}
+    monkeypatch.undo()
     for _ in range(10):
         world.check()
 

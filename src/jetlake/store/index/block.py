@@ -13,7 +13,7 @@ from itertools import compress
 
 import msgspec
 
-from jetlake.store.index.postings import Posted, Postings, subject_mask
+from jetlake.store.index.postings import Posted, Postings, gather_in_steps, subject_mask
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 
@@ -116,9 +116,8 @@ class Block(ABC):
         return Postings.of_rows(zip(compress(self.subject_ids, live), sequences, strict=True))
 
     def postings_in_steps(self) -> Steps[Postings]:
-        """Return the same, which may have been read from the disk in steps; by then, more sequences may be dead."""
-        yield
-        return self.postings()
+        """Return the same in steps; at the last one, some sequences may be dead."""
+        return gather_in_steps(self)
 
     def posted(self, number: int) -> Posted:
         """Return the postings of one subject."""

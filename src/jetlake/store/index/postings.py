@@ -5,14 +5,29 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice, repeat
 from operator import sub
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["MASK_BYTES", "Posted", "Postings", "add_to_mask", "subject_mask", "within_mask"]
+from jetlake.store.steps import Steps, drained, sort_in_steps
+
+__all__ = ["MASK_BYTES", "Posted", "Postings", "add_to_mask", "gather_in_steps", "subject_mask", "within_mask"]
 
 MASK_BYTES = 256
+_ROWS_PER_STEP = 8192
+_POSTED_PER_STEP = 2048
 _MASK_BITS = 8 * MASK_BYTES
+
+
+class Rows(Protocol):
+    """Rows of a block: the subject's number of each, and whether it lives."""
+
+    subject_ids: array[int]
+    live: bytearray
+
+    def sequence_slice(self, start: int, end: int) -> range | array[int]:
+        """Return the sequences between two rows."""
+        ...
 
 
 class Posted(NamedTuple):
@@ -118,6 +133,41 @@ class Postings:
         if place == len(self.numbers) or self.numbers[place] != number:
             return Posted(array("Q"), None)
         return Posted(self.at(place), self.earlier[place] if self.earlier is not None else None)
+
+
+def gather_in_steps(
+    block: Rows,
+    is_used: Callable[[int], object] = lambda _number: True,
+    on_added: Callable[[array[int]], None] = lambda _numbers: None,
+) -> Steps[Postings]:
+    """Return the living sequences of each subject by the rows of a block; some may have died by the end.
+
+    Args:
+        block: no row comes or goes between the steps, unless the columns are replaced.
+        is_used: asked in the step in which rows are added; rows of other numbers are left out.
+        on_added: called in the same step with the numbers that are new.
+    """
+    subject_ids, live, rows = block.subject_ids, block.live, len(block.live)
+    sequences = block.sequence_slice(0, rows)
+    keys: list[int] = []
+    for start in range(0, rows, _ROWS_PER_STEP):
+        end = start + _ROWS_PER_STEP
+        living = compress(enumerate(subject_ids[start:end], start), live[start:end])
+        keys += [number * rows + row for row, number in living]
+        yield
+    numbers, starts, found = array("I"), array("I"), array("Q")
+    for group in drained((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
+        before = len(numbers)
+        for number, row in map(divmod, group, repeat(rows)):
+            if is_used(number):
+                if not numbers or numbers[-1] != number:
+                    numbers.append(number)
+                    starts.append(len(found))
+                found.append(sequences[row])
+        on_added(numbers[before:])
+        yield
+    starts.append(len(found))
+    return Postings.of_starts(numbers, starts, found, None)
 
 
 def subject_mask(numbers: Iterable[int]) -> bytes:

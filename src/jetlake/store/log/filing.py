@@ -218,9 +218,9 @@ class Filing:
             found = yield from read_postings(self._disk, piece_path(segment.file.path), segment.piece)
             if found is not None:
                 return found
-        yield
-        # What was emptied may have no file any more.
-        return self.load_postings(segment) if segment.live_count else Postings.of_rows(())
+            # What was emptied may have no file any more.
+            return self.load_postings(segment) if segment.live_count else Postings.of_rows(())
+        return (yield from Block.postings_in_steps(segment))
 
     def _keep(self, segment: Segment) -> None:
         """Keep a segment's columns, which are there, until it has another piece."""

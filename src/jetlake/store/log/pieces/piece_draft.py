@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from itertools import compress, repeat
+from itertools import compress
 
 from jetlake.store.index.index import Index
-from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
+from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask, gather_in_steps
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.pieces.index_piece import Names, PieceContent, pack_in_steps
 from jetlake.store.log.segment import Segment
-from jetlake.store.steps import Steps, drained, in_groups, sort_in_steps
+from jetlake.store.steps import Steps, in_groups
 
 __all__ = ["PieceDraft"]
 
 _ROWS_PER_STEP = 8192
-_POSTED_PER_STEP = 2048
 _SUBJECTS_PER_STEP = 2048
 
 
@@ -78,31 +77,14 @@ class PieceDraft:
         return postings
 
     def _gather_rows(self, subjects: SubjectIndex) -> Steps[Postings]:
-        """Return the postings of a filed segment, by its rows."""
-        segment = self.segment
-        rows = segment.row_count
-        keys: list[int] = []
-        for start in range(0, rows, _ROWS_PER_STEP):
-            end = start + _ROWS_PER_STEP
-            living = compress(enumerate(segment.subject_ids[start:end], start), segment.live[start:end])
-            keys += [number * rows + row for row, number in living]
-            yield
-        numbers, starts, sequences = array("I"), array("I"), array("Q")
-        for group in drained((yield from sort_in_steps(keys)), _POSTED_PER_STEP):
-            before, names = len(numbers), subjects.numbers.names
-            for number, row in map(divmod, group, repeat(rows)):
-                if not names[number]:
-                    continue  # All messages of the subject were removed meanwhile.
-                if not numbers or numbers[-1] != number:
-                    numbers.append(number)
-                    starts.append(len(sequences))
-                sequences.append(segment.sequence_of(row))
-            added = numbers[before:]
+        """Return the postings of a filed segment, by its rows; a number without a name has no message any more."""
+        numbers = subjects.numbers
+
+        def add(added: array[int]) -> None:
             add_to_mask(self.mask, added)
-            self._names.extend([names[number] for number in added])
-            yield
-        starts.append(len(sequences))
-        return Postings.of_starts(numbers, starts, sequences, None)
+            self._names.extend([numbers.names[number] for number in added])
+
+        return gather_in_steps(self.segment, is_used=lambda number: numbers.names[number], on_added=add)
 
 
 def _places(flags: bytearray) -> Iterator[int]:
