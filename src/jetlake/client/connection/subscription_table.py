@@ -112,20 +112,25 @@ class SubscriptionTable:
             self._deliver(receivers.get(sid), run)
 
     def _deliver_run(self, receiver: Receiver | None, run: MessageRun) -> None:
-        if receiver is not None and receiver.takes_answers and not run.replies:
+        if receiver is None:
+            return  # Unsubscribed while they were under way.
+        if receiver.takes_answers and not run.replies:
             receiver.delivered += len(run.payloads)
             self._traffic.messages_received += len(run.payloads)
             receiver.receive_answers(run.subjects, run.payloads)
-        else:
-            replies = run.replies or repeat(b"")
-            columns = run.subjects, repeat(run.sid), replies, repeat(b""), run.payloads, repeat(self.outlet)
-            self._deliver(receiver, list(map(self._message_type, *columns)))
+            return
+        nothing = repeat(b"")
+        columns = run.subjects, repeat(run.sid), run.replies or nothing, nothing, run.payloads, repeat(self.outlet)
+        messages = list(map(self._message_type, *columns, repeat(not receiver.needs_ack)))
+        self._hand_over(receiver, messages, receiver.receive_run if run.replies else receiver.receive)
 
     def _deliver(self, receiver: Receiver | None, messages: list[Message]) -> None:
-        if receiver is None:
-            return  # Unsubscribed while they were under way.
+        if receiver is not None:
+            self._hand_over(receiver, messages, receiver.receive)
+
+    def _hand_over(self, receiver: Receiver, messages: list[Message], receive: Callable[[list[Message]], None]) -> None:
         receiver.delivered += len(messages)
         self._traffic.messages_received += len(messages)
-        receiver.receive(messages)
+        receive(messages)
         if receiver.delivered_max and receiver.delivered >= receiver.delivered_max:
             self._on_complete(receiver)

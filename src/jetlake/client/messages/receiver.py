@@ -20,8 +20,10 @@ __all__ = ["Denial", "Receiver"]
     "disconnected",
     "ended",
     "forbidden",
+    "needs_ack",
     "receive",
     "receive_answers",
+    "receive_run",
     "reconnected",
     "settle",
     "sid",
@@ -51,9 +53,18 @@ class Receiver(ABC):
         self.delivered = 0
         self.delivered_max = 0
 
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages of `receive_run` may wait for their acknowledgement; if not, they come settled."""
+        return True
+
     @abstractmethod
     def receive(self, messages: list[Message]) -> None:
         """Take the messages of one read; the list belongs to the receiver."""
+
+    def receive_run(self, messages: list[Message]) -> None:
+        """Take many messages of one read that all have a reply subject."""
+        self.receive(messages)
 
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
         """Take many messages of one read that have neither reply nor headers, if `takes_answers` says so."""

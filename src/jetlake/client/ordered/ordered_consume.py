@@ -229,8 +229,9 @@ class _OrderedSource:
 
     def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
         """Take the messages that follow the last good one; a gap needs a new consumer."""
-        for message in messages:
-            message._settled = True
+        if not messages[0]._settled:
+            for message in messages:
+                message._settled = True
         good = self.ordered.accept(messages)
         if self.ordered.gap is None:
             return good, NextStep.PULL

@@ -150,7 +150,7 @@ class ContinuousPull(Receiver):
         await self.handlers.finished()
 
     async def wind_down(self) -> None:
-        if self.handlers.has_handler or self.is_emptied or not self._source.needs_ack:
+        if self.handlers.has_handler or self.is_emptied or not self.needs_ack:
             await self._drain()
         else:
             # The connection is about to close, and nobody could acknowledge what an iterator took later.
@@ -206,12 +206,23 @@ class ContinuousPull(Receiver):
 
     # What the connection calls
 
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages wait for their acknowledgement, as far as is known of the consumer right now."""
+        return self._source.needs_ack
+
     def receive(self, messages: list[Message]) -> None:
         now = self._loop.time()
         for position, message in enumerate(messages):
             if not message.raw_reply:
                 messages = self._without_statuses(messages, position, now)
                 break
+        self._take(messages, now)
+
+    def receive_run(self, messages: list[Message]) -> None:
+        self._take(messages, self._loop.time())
+
+    def _take(self, messages: list[Message], now: float) -> None:
         puller = self.puller
         if messages:
             puller.received(messages, now)

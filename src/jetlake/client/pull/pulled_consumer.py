@@ -65,7 +65,7 @@ class PulledConsumer:
 
     def prepare(self, messages: list[Message]) -> None:
         """Mark messages that need no acknowledgement, so that none is sent."""
-        if not self.needs_ack:
+        if not self.needs_ack and not messages[0]._settled:
             for message in messages:
                 message._settled = True
 
