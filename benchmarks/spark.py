@@ -3,9 +3,10 @@
 One nats-server holds messages of 128 bytes. Read through Spark into its `noop` sink, so that nothing but reading is
 measured: by our source in a batch and as an AvailableNow query, by a source made of nats-py's `fetch`, and outside
 Spark by a socket that takes the bytes and does not look at them (the ceiling). A query starts once, and then runs for
-as long as one likes: the rate of its micro-batch alone is by Spark's own report. Written: our sink, nats-py's
-`publish_async` with the same message ids and window, and outside Spark frames that were made before (the ceiling).
-Source, sink and nats-py's `publish_async` also run on the embedded server.
+as long as one likes: the rate of its micro-batch alone is by Spark's own report, and what jobs of a few rows take says
+what starting costs. Written: our sink, nats-py's `publish_async` with the same message ids and window, and outside
+Spark frames that were made before (the ceiling). Source, sink and nats-py's `publish_async` also run on the embedded
+server.
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
 no part) and the JVM. They share the machine's cores. The spread is that of three rounds.
@@ -29,6 +30,7 @@ from _harness import Report, measure, parse_arguments
 
 QUESTION = "How fast do messages go from JetStream into Spark and back?"
 PAYLOAD = 128
+FEW = 2000
 BIN = Path(sys.executable).parent
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -46,7 +48,7 @@ from jetlake.model.encoding.durations import nanoseconds  # noqa: E402
 from jetlake.model.enums import StorageType  # noqa: E402
 from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
-from jetlake.protocol.nuid import new_inbox  # noqa: E402
+from jetlake.protocol.nuid import new_inbox, next_nuid  # noqa: E402
 from jetlake.spark.options.sink_options import SinkOptions  # noqa: E402
 from jetlake.spark.session import local_settings  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
@@ -152,7 +154,8 @@ def take_bytes(url: str, stream: str, count: int) -> None:
     """The ceiling: pull everything and look at nothing but the end of each read."""
     with connect_socket(url) as connection:
         api = StreamApi(connection)
-        consumer = api.create_consumer(stream, ConsumerConfig(name=new_inbox()[7:], mem_storage=True))
+        # A short name, as the source's, for every message carries it.
+        consumer = api.create_consumer(stream, ConsumerConfig(name=next_nuid()[-12:], mem_storage=True))
         inbox = new_inbox().encode()
         connection.subscribe(inbox)
         request = encode(PullRequest(batch=count, expires=nanoseconds(60.0)))
@@ -287,7 +290,7 @@ class Spark:
         frame = self.session.read.format("naive").options(servers=self.server.url, stream=stream, count=count).load()
         frame.write.format("noop").mode("overwrite").save()
 
-    def read_available_now(self, stream: str) -> None:
+    def read_available_now(self, stream: str, *, note: bool = True) -> None:
         self._runs += 1
         options = {"servers": self.server.url, "minPartitions": 2, "maxPartitions": 2}
         query = (
@@ -300,6 +303,8 @@ class Spark:
             .start()
         )
         query.awaitTermination()
+        if not note:
+            return
         reports = [report for report in query.recentProgress if report["numInputRows"]]
         self.micro_batches_s.append(sum(report["durationMs"]["triggerExecution"] for report in reports) / 1000)
 
@@ -317,10 +322,11 @@ class Spark:
 
 def main() -> None:
     arguments = parse_arguments(QUESTION)
-    count = 200_000 if arguments.quick else 1_000_000
-    # A rate needs no million rows, and these would take minutes.
-    naive = 40_000 if arguments.quick else 200_000
-    written = 100_000 if arguments.quick else 500_000
+    # A job costs Spark a fifth of a second, a query more: with fewer rows that would be most of what is measured.
+    count = 1_000_000 if arguments.quick else 4_000_000
+    written = 400_000 if arguments.quick else 1_000_000
+    # These would take minutes.
+    naive = 80_000 if arguments.quick else 200_000
     published = 20_000 if arguments.quick else 100_000
     repeats = 3
     report = Report(QUESTION, arguments)
@@ -328,7 +334,9 @@ def main() -> None:
     server = Server("nats-server")
     server.create_stream("IN")
     server.create_stream("OUT")
+    server.create_stream("FEW")
     server.fill("IN", count)
+    server.fill("FEW", FEW)
     spark = Spark(server, folder)
     spark.verify("IN", count)
     for _ in range(2):
@@ -348,6 +356,12 @@ def main() -> None:
     # One for each round, one to warm up, one for the CPU time: the stream drops ids that it has seen.
     made = [make_frames("OUT", published) for _ in range(repeats + 2)]
     cases = {**reads, **writes}
+    starts = {
+        "source batch": lambda: spark.read(server.url, "FEW"),
+        "source available now": lambda: spark.read_available_now("FEW", note=False),
+        "sink": lambda: spark.write("OUT", FEW),
+    }
+    few_s = measure(starts, repeats)
     seconds = measure({name: run for name, (run, _) in cases.items()}, repeats)
     rates = {name: rows / seconds[name] for name, (_, rows) in cases.items()}
     # As `measure` does it: the first round is not counted.
@@ -373,6 +387,8 @@ def main() -> None:
         report.add(name, {**figures, "spread %": taken.spreads[name]})
     embedded.stop()
     report.add("source available now, its micro-batches alone", {"rows/s": round(micro_batch)})
+    for name, taken_s in few_s.items():
+        report.add(f"{name}, {FEW:,} rows", {"seconds": taken_s, "spread %": few_s.spreads[name]})
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
     report.compare("source_available_now_vs_nats_py", rates["source available now"], rates["nats-py source"])
     report.compare("sink_vs_nats_py", rates["sink"], rates["nats-py publish"])

@@ -7,6 +7,7 @@ folder that nobody but this user can enter, whatever the umask.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import socket
 import tempfile
@@ -24,10 +25,16 @@ def worker_sockets() -> dict[str, str]:
     if not hasattr(socket, "AF_UNIX"):
         return {}
     folder = tempfile.mkdtemp(prefix="jetlake-spark-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     if len(folder.encode()) > _FOLDER_BYTES_MAX:
         return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": folder,
     }
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Remove the folder when the process ends that made it, and not when a child of that process does."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
