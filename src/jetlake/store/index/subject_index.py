@@ -409,8 +409,9 @@ class SubjectIndex:
 
     def below_here(self, number: int, sequence: int) -> list[int]:
         """Return the sequences of a subject below this one that are not in filed blocks, ascending."""
+        tail = self.tails[number]
+        if isinstance(tail, int):  # a single one, as many subjects have
+            return [tail] if 0 < tail < sequence else []
         first = self._first_here(number)
-        if not first:
-            return []
         count = self.count_from(number, first) - self.count_from(number, max(sequence, first))
         return self.from_(number, first, count)

@@ -13,6 +13,8 @@ __all__ = ["Cleanup"]
 # Compaction starts this long after a removal, and goes on in small steps while there is more to do.
 _PAUSE_NS = 1_000_000_000
 _STEP_PAUSE_NS = 5_000_000
+# A longer purge shares the loop with compaction, which bounds what the index takes of memory.
+_PURGE_NS = 5_000_000_000
 
 
 class Cleanup:
@@ -29,6 +31,7 @@ class Cleanup:
         self._services = services
         self._usage = usage
         self._timer: Timer | None = None
+        self._not_before_ns = 0
         self._is_closed = False
 
     def after_removal(self, soon: bool = False) -> None:
@@ -52,9 +55,20 @@ class Cleanup:
             deadline_ns = self._services.clock.now_ns() + pause_ns
             self._timer = self._services.timers.schedule(deadline_ns, self._compact)
 
-    def _compact(self, _now_ns: int) -> None:
+    def pause(self) -> None:
+        """Compact nothing for some seconds or until `resume`: what is being purged would be rewritten twice."""
+        self._not_before_ns = self._services.clock.now_ns() + _PURGE_NS
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._not_before_ns = 0
+
+    def _compact(self, now_ns: int) -> None:
         """Take one bounded step of compaction, and schedule the next."""
         self._timer = None
+        if now_ns < self._not_before_ns:
+            self.schedule(self._not_before_ns - now_ns)
+            return
         store = self._store
         try:
             more = store.compact_step(sync_here=False)

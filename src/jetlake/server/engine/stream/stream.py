@@ -384,6 +384,7 @@ class Stream(Generic[ConsumerType]):
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
         self.store.flush()
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
+        self.cleanup.pause()
         self.is_purging = True
         is_recounted = False
         try:
@@ -393,6 +394,7 @@ class Stream(Generic[ConsumerType]):
             return purged
         finally:
             self.is_purging = self._is_recounting = False
+            self.cleanup.resume()
             self.wake(tuple(self.caught_up))
             self.store.hooks.on_purged = self._on_purged
             self._listen_for_removals()

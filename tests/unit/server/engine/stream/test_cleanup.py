@@ -28,3 +28,40 @@ def test_names_of_subjects_are_unpacked_after_the_start(make_harness, monkeypatc
     assert not numbers.are_packed
     assert server.store("s.3") == {"stream": "S", "seq": 11}
     assert server.state()["num_subjects"] == 10
+
+
+def test_compaction_waits_for_a_purge_but_not_for_long(make_harness, monkeypatch):
+    server = make_harness()
+    stream = server.create()
+    stream.store.in_steps.removals_per_step = 1
+    for number in range(60):
+        server.publish(f"s.{number}")
+    server.turn()
+    compacted = []
+    compact_step = type(stream.store).compact_step
+    monkeypatch.setattr(
+        type(stream.store), "compact_step", lambda store, **how: compacted.append(1) or compact_step(store, **how)
+    )
+    server.engine.long_work.slice_ns = 0
+
+    def go_on(seconds):
+        compacted.clear()
+        server.clock.advance(seconds)
+        server.engine.run_timers()
+        server.engine.flush()
+        assert stream.is_purging
+        return bool(compacted)
+
+    server.publish("$JS.API.STREAM.PURGE.S", b'{"filter":"s.*"}', reply=b"_INBOX.a")
+    server.engine.flush()
+    assert [go_on(1.5), go_on(1.5), go_on(1.5)] == [False] * 3
+    assert go_on(1.5), "a purge that takes long"
+    while stream.is_purging:
+        server.engine.flush()
+    server.publish("s.new")
+    server.publish("$JS.API.STREAM.PURGE.S", b"", reply=b"_INBOX.a")
+    server.turn()
+    assert not stream.is_purging
+    compacted.clear()
+    server.advance(1.5)
+    assert compacted
