@@ -237,6 +237,43 @@ def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, see
     assert ("c" in machine.jetstream.streams["A"].consumers) == has_consumer
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("fails", ["$G", "streams", "A", "consumers", "c"])
+def test_what_a_start_finds_unsynced_is_durable_when_it_is_created_again(fails, seed):
+    machine = Machine(seed)
+
+    def fault(operation, path):
+        if operation == "sync_folder" and path.name == fails:
+            raise PowerCut
+
+    machine.disk.fault = fault
+    with suppress(PowerCut):
+        machine.api(*REQUESTS[0])
+        machine.api(*REQUESTS[2])
+    machine.crash(power=False)
+    assert "error" not in machine.api(*REQUESTS[0])
+    is_alone = fails not in ("consumers", "c")
+    if not is_alone:
+        assert "error" not in machine.api(*REQUESTS[2])
+    machine.crash(power=True)
+    assert is_alone or set(machine.jetstream.streams["A"].consumers) == {"c"}
+    assert "A" in machine.jetstream.streams
+
+
+def test_a_start_and_a_stop_sync_nothing_of_idle_streams_and_consumers():
+    machine = Machine()
+    for request in REQUESTS[0], REQUESTS[2]:
+        machine.api(*request)
+    machine.engine.close()
+    synced = []
+    machine.disk.fault = lambda operation, path: synced.append(path) if "sync" in operation else None
+    machine.start()
+    machine.settle()
+    assert set(machine.jetstream.streams["A"].consumers) == {"c"}
+    machine.engine.close()
+    assert synced == []
+
+
 @pytest.mark.parametrize("what", ["stream", "consumer"])
 def test_a_folder_that_has_the_name_of_a_new_one_stays(what):
     machine = Machine()

@@ -345,16 +345,19 @@ class FileStore(IndexedStore[Segment]):
         self._closed = True
         try:
             if self.failure is None:
-                self.flush()
-                self.sync()
-                # What was held back until that sync.
-                self.flush()
-                self.sync()
+                self._settle()
+                self._settle()  # what was held back until the first sync
                 if self._index.is_counted:
                     self._index_file.write(self._snapshot, self._log.durability.flushed)
                 self._log.cut_zeros()
         finally:
             self._close_files()
+
+    def _settle(self) -> None:
+        """Write and sync what has changed; nothing of a store that was only read."""
+        self.flush()
+        if self.needs_sync() or self._segments.needs_sync():
+            self.sync()
 
     def _close_files(self) -> None:
         self._index_file.cancel()

@@ -101,6 +101,11 @@ class MetaFolder:
         """Whether there may be something on the disk: False for a new folder until `make`."""
         return self._is_made
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether a start found the folder, and nothing has been promised of it since: a power cut may undo it."""
+        return self._is_adopted
+
     def exists(self) -> bool:
         """Return whether the folder is there."""
         return self.disk.is_folder(self.path)
@@ -219,6 +224,9 @@ class MetaFolder:
         with self._sync_lock:
             if self._stillborn is not None:
                 raise self._stillborn
+            if self._is_adopted and self._staged is None:
+                self.ensure_made()
+                return
             staged = None
             try:
                 self.make()
@@ -243,7 +251,7 @@ class MetaFolder:
                 raise refusal from error
             finally:
                 self._in_sync = None
-            self._is_new = False
+            self._is_new = self._is_adopted = False
 
     def _put_in_place(self, staged: _Staged) -> None:
         aside = staged.aside
@@ -262,6 +270,15 @@ class MetaFolder:
             # For the day when the first one is damaged; nobody waits for it.
             if not self._gone.is_set():
                 replace_file(self.disk, self.path / _META_COPY, staged.data, durable=False)
+
+    def close(self) -> None:
+        """Sync what was staged; a folder that was found and did not change stays as it is.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        if self._is_new or self._staged is not None:
+            self.sync()
 
     def mend(self) -> None:
         """Nothing to do: the next sync writes anew what a failed one left in doubt."""

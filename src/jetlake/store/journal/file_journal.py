@@ -261,7 +261,8 @@ class FileJournal:
         try:
             if self.failure is None:
                 self.flush()
-                self.sync()
+                if self.needs_sync():
+                    self.sync()
                 self._tell_safe()
         finally:
             self.discard()

@@ -52,7 +52,7 @@ from jetlake.protocol.headers import find_value
 from jetlake.server.engine.api.consumer_creation import create_consumer, new_name
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import is_same_metadata, with_served_metadata, with_stored_metadata
-from jetlake.server.engine.api.request import ApiRequest, Handler, page
+from jetlake.server.engine.api.request import ApiRequest, Handler, page, promise_again
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.stream.stream import Stream
@@ -112,6 +112,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         request.after_answer.append(consumer.release)
     if existing is not None:
         yield from stream.retention.finish_sweep()
+        promise_again(request, existing.home)
     request.awaits.extend(_awaited(consumer))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 

@@ -90,7 +90,10 @@ class JetStream:
             with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
                 recover_consumers(stream, self.advisories)
                 stream.retention.sweep()
-            stream.cleanup.after_removal()
+            if stream.store.needs_flush() or stream.store.needs_sync():
+                stream.cleanup.after_removal()
+            else:
+                stream.cleanup.schedule()  # Of many streams few are written to: their folders are synced when they are.
             self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
                 self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)

@@ -11,9 +11,11 @@ from jetlake.model.encoding.fields import Value
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.storage.consumer_home import ConsumerHome
+from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.store.steps import Steps
 
-__all__ = ["ApiRequest", "Handler", "is_empty_object", "page"]
+__all__ = ["ApiRequest", "Handler", "is_empty_object", "page", "promise_again"]
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -57,6 +59,12 @@ def page(items: list[Any], offset: int, limit: int) -> tuple[int, tuple[Any, ...
     """Return the offset within bounds, and the items of the page that starts there."""
     offset = min(max(offset, 0), len(items))
     return offset, tuple(items[offset : offset + limit])
+
+
+def promise_again(request: ApiRequest, home: StreamHome | ConsumerHome) -> None:
+    """Sync the folder of what is created again, if a start found it: its first creation may not have been answered."""
+    if home.is_adopted and home.place is not None:
+        request.jetstream.services.commit.mark_now(home.place)
 
 
 def is_empty_object(payload: bytes) -> bool:

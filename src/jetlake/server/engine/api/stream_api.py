@@ -43,7 +43,7 @@ from jetlake.model.rules.stream_rules import (
 from jetlake.model.stream import ClusterInfo, StreamConfig, StreamInfo
 from jetlake.protocol.subjects import overlaps
 from jetlake.server.engine.api.metadata import with_served_metadata, with_stored_metadata
-from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page
+from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page, promise_again
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage as Stored
 from jetlake.store.steps import Steps, in_groups
@@ -83,6 +83,7 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
+        promise_again(request, existing.home)
         return _created(request, existing)
     jetstream.check_overlap(config)
     return _created(request, jetstream.create_stream(config, request.now_ns))

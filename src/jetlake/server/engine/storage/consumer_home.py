@@ -42,6 +42,11 @@ class ConsumerHome(Protocol):
         """What is durable once the record is; None in memory."""
         ...
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether a start found the folder, and a power cut may undo it until `place` is synced."""
+        ...
+
     def save(self, record: ConsumerRecord) -> None:
         """Save the record; it is durable once `place` is."""
         ...
@@ -67,6 +72,7 @@ class TransientHome:
     """The storage of a consumer in memory."""
 
     place: Syncable | None = None
+    is_adopted = False
 
     def __init__(self) -> None:
         self.journal: ConsumerJournal = MemoryJournal()

@@ -76,8 +76,12 @@ class _ConsumerHome:
     def save(self, record: ConsumerRecord) -> None:
         self.place.stage_meta(encode(record))
 
+    @property
+    def is_adopted(self) -> bool:
+        return self.place.is_adopted
+
     def close(self) -> None:
-        self.place.sync()
+        self.place.close()
         self.journal.close()
 
     def delete(self, after: Syncable | None) -> Syncable:
@@ -121,6 +125,10 @@ class _StreamHome:
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+
+    @property
+    def is_adopted(self) -> bool:
+        return self._folder.is_adopted
 
     def release(self) -> None:
         self._folder.release()
@@ -242,7 +250,7 @@ class _StreamHome:
         return True
 
     def close(self) -> None:
-        self.place.sync()
+        self.place.close()
         self.store.close()
 
     def delete(self) -> Syncable:

@@ -83,6 +83,11 @@ class StreamHome(Protocol):
         """What is durable once the configuration is; None in memory."""
         ...
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether a start found the folder, and a power cut may undo it until `place` is synced."""
+        ...
+
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Save the configuration; it is durable once `place` is."""
         ...
@@ -186,6 +191,7 @@ class MemoryHome:
     """The storage of a stream in memory."""
 
     place: Syncable | None = None
+    is_adopted = False
 
     def __init__(self) -> None:
         self.store: MessageStore = MemoryStore()
