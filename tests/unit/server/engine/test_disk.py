@@ -494,3 +494,26 @@ def test_the_longest_payload_that_goes_with_jetstream_is_stored(machine):
     machine.kill()
     message = machine.server.jetstream.streams["S"].store.get(1)
     assert message is not None and message.payload == payload
+
+
+def test_a_purge_writes_the_journals_that_it_changes_and_no_others(machine):
+    server = machine.server
+    server.create()
+    for subject in ("s.a", "s.b", "s.c"):
+        server.store(subject)
+    for name in ("behind", "ahead"):
+        create_consumer(machine, name)
+    server.request("$JS.API.CONSUMER.MSG.NEXT.S.ahead", {"no_wait": True, "batch": 2})
+    written = set()
+    machine.disk.fault = lambda operation, path: written.add(path.parent.name) if operation == "write" else None
+    assert server.api("STREAM.PURGE.S", {"filter": "s.b"})["purged"] == 1
+    assert "ahead" in written and "behind" not in written
+    written.clear()
+    assert server.api("STREAM.PURGE.S", {"filter": "s.c"})["purged"] == 1
+    assert written.isdisjoint({"ahead", "behind"})
+    machine.disk.fault = None
+    machine.cut_power()
+    infos = {name: machine.server.api(f"CONSUMER.INFO.S.{name}") for name in ("behind", "ahead")}
+    assert (infos["behind"]["num_pending"], infos["behind"]["num_ack_pending"]) == (1, 0)
+    assert (infos["ahead"]["num_pending"], infos["ahead"]["num_ack_pending"]) == (0, 1)
+    assert infos["ahead"]["delivered"]["stream_seq"] == 2

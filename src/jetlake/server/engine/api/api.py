@@ -9,7 +9,7 @@ meanwhile, so that no answer describes a half purged stream.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
@@ -103,7 +103,7 @@ class Api:
         """Execute and answer a request, in steps if it takes long."""
         try:
             outcome = self._handle(call)
-            if isinstance(outcome, Generator):
+            if not isinstance(outcome, Value):
                 outcome = yield from outcome
             self._respond(call, outcome)
         except ApiError as error:

@@ -396,12 +396,14 @@ class Consumer:
         Args:
             pending: the number of messages to come, where it was counted.
         """
-        store = self.stream.store
+        store, tracker = self.stream.store, self.ack_tracker
         self.cursor.on_purged(pending)
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
-        self.ack_tracker.forget_missing(store.first_sequence, is_missing)
-        self.ack_tracker.rewind_to(self.cursor.position - 1)
-        self.journal.rewrite()
+        extent = tracker.extent()
+        tracker.forget_missing(store.first_sequence, is_missing)
+        tracker.rewind_to(self.cursor.position - 1)
+        if tracker.extent() != extent:
+            self.journal.rewrite()
         self._schedule.make_ready()
 
     # Time

@@ -351,6 +351,11 @@ class AckTracker:
         self.delivered_stream = min(self.delivered_stream, sequence)
         self.floor_stream = min(self.floor_stream, sequence)
 
+    def extent(self) -> tuple[int, ...]:
+        """Return positions and numbers of messages, some of which differ after messages were forgotten or undone."""
+        positions = self.delivered_consumer, self.delivered_stream, self.floor_consumer, self.floor_stream
+        return *positions, len(self.pending), len(self.exhausted)
+
     # Saved state
 
     def state(self) -> ConsumerState:
