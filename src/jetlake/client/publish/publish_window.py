@@ -8,36 +8,25 @@ The reasons are in decision 15 (docs/decisions).
 
 from __future__ import annotations
 
-from functools import partial
-
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.ack_deadlines import AckDeadlines
 from jetlake.client.publish.failures import Failures, looks_stored, refusal
+from jetlake.client.publish.message_sender import MessageSender
 from jetlake.client.publish.messages_under_way import MessagesUnderWay
-from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.client.publish.pending_ack import PendingAck
-from jetlake.client.publish.publish_runs import RUN_MAX, PublishRun
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
 from jetlake.client.publish.window_room import WindowRoom
 from jetlake.errors import ConnectionClosedError, DisconnectedError, PermissionsError
-from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["PublishWindow"]
 
-_BLOCK_BYTES = 64 * 1024
-_FRAME_BYTES = 72
-"""What a frame has beside subject and payload, about; so much that a block has less messages than a run may have."""
-
 
 class PublishWindow(Receiver):
     """The messages of one JetStream context that are under way.
-
-    The first message of a write is a single one, found by its reply subject. Plain messages directly behind it join a
-    run, which is encoded when it is written.
 
     Args:
         connection: where they go.
@@ -51,25 +40,15 @@ class PublishWindow(Receiver):
     takes_answers = True
 
     __slots__ = (
-        "_block_bytes",
         "_connection",
-        "_deadline",
         "_deadlines",
         "_denied",
         "_failures",
-        "_free",
-        "_half_timeout_s",
-        "_is_connected",
         "_is_released",
-        "_last_frame",
-        "_next",
-        "_open",
         "_pending",
         "_prefix",
-        "_prefix_length",
         "_room",
-        "_send",
-        "_turn_frames",
+        "_sender",
         "_under_way",
         "_unheard",
         "ack_timeout_s",
@@ -78,6 +57,9 @@ class PublishWindow(Receiver):
         "disown",
         "loop",
         "messages_max",
+        "put",
+        "put_message",
+        "put_run",
     )
 
     def __init__(
@@ -92,24 +74,13 @@ class PublishWindow(Receiver):
     ) -> None:
         self._prefix = new_inbox(connection.options.inbox_prefix).encode() + b"."
         super().__init__(self._prefix + b"*")
-        self._prefix_length = len(self._prefix)
         self._connection = connection
-        self._send = connection.send
         self.loop = connection.loop
-        self._turn_frames = connection.turn_frames
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.ack_timeout_s = ack_timeout_s
-        self._half_timeout_s = ack_timeout_s / 2
-        self._under_way = MessagesUnderWay(lambda: self.loop.time() + self._half_timeout_s)
+        self._under_way = MessagesUnderWay(self._half_time)
         self._pending = self._under_way.singles
-        self._open: PublishRun | None = None
-        self._free = messages_max
-        self._deadline = 0.0
-        self._last_frame = b""
-        self._block_bytes = 0
-        self._next = 0
-        self._is_connected = connection.is_connected
         self._is_released = False
         self._denied = Denial()
         self._room = WindowRoom(
@@ -124,11 +95,24 @@ class PublishWindow(Receiver):
             self.loop,
             self._pending,
             ack_timeout_s,
-            is_connected=lambda: self._is_connected,
+            is_connected=lambda: self.is_connected,
             repeat=self._repeat,
             give_up=self._take_out,
             split_runs=self._split_late_runs,
         )
+        self._sender = MessageSender(
+            connection,
+            self._prefix,
+            self._under_way,
+            self._deadlines,
+            half_time=self._half_time,
+            bytes_max=bytes_max,
+            subscribe=self._make_sure_of_inbox,
+            on_run=self._limit,
+        )
+        self.put = self._sender.put
+        self.put_message = self._sender.put_message
+        self.put_run = self._sender.put_run
         self._unheard = UnheardMessages(
             self.loop,
             self._pending,
@@ -140,11 +124,12 @@ class PublishWindow(Receiver):
         self._failures = Failures(connection.signal)
         self.disown = self._failures.disown
         connection.subscribe(self)
+        self._limit()
 
     @property
     def pending(self) -> int:
         """Messages under way."""
-        return self._under_way.count + (0 if self._open is None else self._open.gathered_messages)
+        return self._under_way.count + self._sender.gathered
 
     @property
     def is_full(self) -> bool:
@@ -155,133 +140,13 @@ class PublishWindow(Receiver):
     @property
     def is_connected(self) -> bool:
         """Whether messages go to a server, or are kept for the next one."""
-        return self._is_connected
+        return self._sender.is_connected
 
     # Publishing
 
-    def put(self, subject: bytes, payload: bytes) -> PendingAck | None:
-        """Send a message without headers; None while there is no room for it.
-
-        Raises:
-            ConnectionClosedError: the connection is closed.
-            PermissionsError: the server refuses the inbox of the acknowledgements.
-        """
-        run = self._open
-        free = self._free
-        if run is None or free <= 0 or self._turn_frames[-1] is not self._last_frame:
-            if free <= 0:
-                return None
-            run = self._open_run(subject, payload)
-            if run is None:
-                return self._put_single(PendingAck(subject, payload))
-        pending = PendingAck(subject)
-        run.gathered.extend((subject, payload, pending))
-        self._free = free - 1
-        self._block_bytes = block_bytes = self._block_bytes + len(subject) + len(payload) + _FRAME_BYTES
-        if block_bytes >= _BLOCK_BYTES:
-            self._write()
-        return pending
-
-    def put_message(self, message: OutgoingMessage) -> PendingAck | None:
-        """Send a message as `put` does."""
-        if not message.header and message.timeout_s is None and message.retries is None:
-            return self.put(message.subject, message.payload)
-        if self._free <= 0:
-            return None
-        pending = PendingAck(message.subject, message.payload, message.header, message.has_id)
-        pending._timeout_s, pending._retries = message.timeout_s, message.retries
-        return self._put_single(pending)
-
-    def _open_run(self, subject: bytes, payload: bytes) -> PublishRun | None:
-        """Begin a run with this message, if it follows another one of the same write; none is begun near a limit."""
-        frames = self._turn_frames
-        if not frames or frames[-1] is not self._last_frame or self._under_way.size + _BLOCK_BYTES > self.bytes_max:
-            return None
-        self._open = run = PublishRun()
-        self._last_frame = encoder.pub(subject, self._prefix, payload)
-        self._connection.send_growing(self._last_frame, partial(self._frames, run))
-        return run
-
-    def _put_single(self, pending: PendingAck) -> PendingAck:
-        if not self.sid:
-            self._subscribe_again()
-        self._end_run()
-        self._next = number = self._next + 1
-        reply = self._prefix + b"%d" % number
-        frame = pending.frame(reply)
-        frames = self._turn_frames
-        if frames and frames[-1] is self._last_frame:
-            frames.append(frame)
-        else:
-            # Messages of one write have one deadline.
-            self._deadline = self.loop.time() + self._half_timeout_s
-            if self._is_connected:
-                self._send(frame)
-        self._last_frame = frame
-        self._under_way.add(reply, pending)
-        self._free = 0 if self._under_way.size >= self.bytes_max else self._free - 1
-        self._block_bytes += len(frame)
-        if self._block_bytes >= _BLOCK_BYTES:
-            self._write()
-        pending._deadline = self._deadline
-        deadlines = self._deadlines
-        if pending._timeout_s is not None or pending._retries is not None:
-            deadlines.restart(reply, pending)
-        if deadlines.timer is None:
-            deadlines.arm(self._deadline)
-        return pending
-
-    def put_run(self, run: PublishRun) -> None:
-        """Send many messages for which there is room, on a window that is connected.
-
-        Raises:
-            ConnectionClosedError: the connection is closed.
-            PermissionsError: the server refuses the inbox of the acknowledgements.
-        """
-        if not self.sid:
-            self._subscribe_again()
-        self._end_run()
-        self._number_run(run, self.loop.time() + self._half_timeout_s)
-        data = run.frames()
-        self._connection.send_run(data, len(run))
-        self._add_run(run)
-        self._block_bytes += len(data)
-        if self._block_bytes >= _BLOCK_BYTES:
-            self._write()
-
-    def _frames(self, run: PublishRun) -> tuple[bytes, int]:
-        """Encode a run that is written now."""
-        if run is self._open:
-            self._end_run()
-        return run.frames(), len(run)
-
-    def _end_run(self) -> None:
-        """Add nothing more to the open run, if there is one."""
-        run, self._open = self._open, None
-        if run is not None:
-            self._number_run(run, self._deadline)
-            self._add_run(run)
-
-    def _number_run(self, run: PublishRun, deadline: float) -> None:
-        # Reply subjects end with numbers in the order of publishing; those of a run have all digits but three alike.
-        first = self._next // RUN_MAX + 1
-        run.end(self._prefix + b"%d" % first, deadline)
-        self._next = first * RUN_MAX + len(run)
-
-    def _add_run(self, run: PublishRun) -> None:
-        self._under_way.runs.add(run)
-        self._limit()
-        if self._deadlines.timer is None:
-            self._deadlines.arm(run.deadline)
-
-    def _write(self) -> None:
-        """Write now, so that the server works while we do; the window bounds what waits for the socket."""
-        self._block_bytes = 0
-        self._connection.end_turn()
-
     def _split_all(self) -> None:
         """Put the messages of all runs among the single ones."""
-        if self._open is not None:
+        if self._sender.gathered:
             self._connection.end_turn()
         self._under_way.split_runs()
         self._limit()
@@ -290,11 +155,16 @@ class PublishWindow(Receiver):
         self._under_way.split_runs(is_late=True, until=now)
         return self._under_way.runs.next_deadline()
 
-    def _subscribe_again(self) -> None:
+    def _make_sure_of_inbox(self) -> None:
         """Subscribe the inbox again after a connection that refused it; fails on a closed connection."""
-        self._denied.check(self._connection.reconnects)
-        self._connection.subscribe(self)
-        self._is_connected = self._connection.is_connected
+        if not self.sid:
+            self._denied.check(self._connection.reconnects)
+            self._connection.subscribe(self)
+            self._sender.is_connected = self._connection.is_connected
+
+    def _half_time(self) -> float:
+        """Return when half of the time of a message is over that is sent now."""
+        return self.loop.time() + self.ack_timeout_s / 2
 
     async def room(self) -> None:
         """Wait until there is room for a message, behind the publishers that wait already.
@@ -309,12 +179,12 @@ class PublishWindow(Receiver):
         except BaseException:
             self._limit()
             raise
-        self._free = self.messages_max - self.pending
+        self._sender.free = self.messages_max - self.pending
 
     def _limit(self) -> None:
         """Set how many messages may be put without waiting: those who wait for room go first."""
         is_closed = self._room.is_awaited or self._under_way.size >= self.bytes_max
-        self._free = 0 if is_closed else self.messages_max - self.pending
+        self._sender.free = 0 if is_closed else self.messages_max - self.pending
 
     async def complete(self) -> None:
         """Wait until every message under way is acknowledged or given up.
@@ -397,8 +267,8 @@ class PublishWindow(Receiver):
 
     def _send_again(self, replies: list[bytes]) -> None:
         """Send messages again in the order of publishing; without a connection the next one gets all of them."""
-        if self._is_connected and not self._connection.is_closed:
-            for reply in sorted(replies, key=self._number):
+        if self.is_connected and not self._connection.is_closed:
+            for reply in sorted(replies, key=self._sender.number):
                 pending = self._pending.get(reply)
                 if pending is not None:
                     self._connection.send(pending.frame(reply))
@@ -415,7 +285,7 @@ class PublishWindow(Receiver):
 
     def disconnected(self) -> None:
         """Keep messages with an id, which are sent again and recognised; whether others arrived is unknown."""
-        self._is_connected = False
+        self._sender.is_connected = False
         self._connection.forget_unsent(self._prefix)
         self._under_way.split_runs()
         self._take_out(
@@ -424,23 +294,19 @@ class PublishWindow(Receiver):
         )
 
     def reconnected(self) -> None:
-        self._is_connected = True
+        self._sender.is_connected = True
         self._deadlines.clear()
         self._unheard.clear()
         # In the order of publishing, which later attempts have changed.
-        for reply in sorted(self._pending, key=self._number):
+        for reply in sorted(self._pending, key=self._sender.number):
             self._pending[reply] = pending = self._pending.pop(reply)
             self._deadlines.restart(reply, pending)
             self._connection.send(pending.frame(reply))
         if self._pending and self._deadlines.timer is None:
-            self._deadlines.arm(self.loop.time() + self._half_timeout_s)
-
-    def _number(self, reply: bytes) -> int:
-        """Return the number of the message in the order of publishing."""
-        return int(reply[self._prefix_length :])
+            self._deadlines.arm(self._half_time())
 
     def ended(self, error: Exception | None) -> None:
-        self._is_connected = False
+        self._sender.is_connected = False
         self.sid = b""
         self._denied.take(error, self._connection.reconnects)
         self._deadlines.stop()
