@@ -1,14 +1,13 @@
 """Fixtures of the client's unit tests: a server that is a script, and a clock that tests move by hand."""
 
 import asyncio
-import signal
 
 import pytest
 from fake_server import FakeServer
 
 
 class ManualClockLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still until it is moved."""
+    """An event loop whose clock stands still until it is moved; what waits for a time-out waits for the suite's."""
 
     def __init__(self):
         self._manual_s = 1000.0
@@ -30,20 +29,6 @@ class ManualClockLoop(asyncio.SelectorEventLoop):
 
 def pytest_asyncio_loop_factories(config, item):
     return {"manual": ManualClockLoop}
-
-
-@pytest.fixture(autouse=True)
-def no_hanging():
-    """With a clock that stands still, what waits for a time-out waits for ever; real seconds end it."""
-
-    def stop(*_):
-        raise AssertionError("the test waits for something that does not come")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(20)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
