@@ -18,6 +18,7 @@ from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.log.pieces.postings_part import PostingsPart
+from jetlake.store.log.segment import Segment
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/data/msgs")
@@ -339,6 +340,35 @@ def test_a_purge_of_the_oldest_lets_a_segment_be_filed_first_a_few_subjects_at_a
     world.subjects = {world.last: world.subjects[world.last]}
     for _ in range(10):
         world.check()
+
+
+@pytest.mark.parametrize("what", ["keep", "max_msgs", "max_bytes"])
+def test_the_columns_of_the_oldest_segment_are_read_in_a_step_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    store = FileStore(FaultyDisk(Random(1)), FOLDER, segment_bytes=1500, tail_bytes=100, index_cache=IndexCache(10_000))
+    for number in range(200):
+        store.append(b"s.%d" % (number % 3), b"", b"x", number)
+    store.flush()
+    store.sync()
+    while store.compact_step():
+        pass
+    loads: list[int] = []
+    load = store._filing.load_columns
+
+    def load_alone(segment: Segment) -> None:
+        loads.append(store.messages)
+        load(segment)
+
+    monkeypatch.setattr(store._filing, "load_columns", load_alone)
+    limits = StoreLimits(max_messages=5) if what == "max_msgs" else StoreLimits(max_bytes=5 * 35)
+    steps = store.in_steps.purge(keep=5) if what == "keep" else store.in_steps.enforce(limits)
+    before, loaded = store.messages, 0
+    for _ in steps:
+        assert store.messages == before or len(loads) == loaded, "removed in the step that read"
+        before, loaded = store.messages, len(loads)
+    assert 0 < store.messages <= 5
+    assert len(loads) > 2
 
 
 def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a_kill() -> None:

@@ -123,6 +123,10 @@ class Block(ABC):
         """Return the postings of one subject."""
         return self.postings().of(number)
 
+    def load_columns(self) -> bool:
+        """Bring columns back that were released; False when none were."""
+        return False
+
     def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
         """Return the size of a living row and its subject's number.
 

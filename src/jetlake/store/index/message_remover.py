@@ -128,7 +128,10 @@ class MessageRemover(Generic[BlockType]):
         if end > index.last_sequence:  # all of them go, which is quick
             step = sys.maxsize
         while index.messages and index.first_sequence < end:
-            count += yield from self._remove_some_below(end, step, follows_append)
+            if step < sys.maxsize:
+                yield from self._load_oldest()
+            count += self._remove_few_below(end, step, follows_append)
+            yield
         if below is not None and not keep and below > index.last_sequence + 1:
             self.advance_to(below)
         elif not index.messages:
@@ -200,9 +203,14 @@ class MessageRemover(Generic[BlockType]):
         while 0 < limits.max_messages < index.messages:
             end = index.newest(limits.max_messages)
             while index.first_sequence < end:
-                count += yield from self._remove_some_below(end, step, False)
+                yield from self._load_oldest()
+                count += self._remove_few_below(end, step, False)
+                yield
         while index.messages and 0 < limits.max_bytes < index.bytes:
-            count += yield from self._remove_some_below(index.newest_bytes(limits.max_bytes, 8 * step), step, False)
+            yield from self._load_oldest()
+            if index.bytes > limits.max_bytes:
+                count += self._remove_few_below(index.newest_bytes(limits.max_bytes, 8 * step), step, False)
+            yield
         return count
 
     def _enforce_per_subject(self, limit: int, step: int) -> Steps[int]:
@@ -360,19 +368,24 @@ class MessageRemover(Generic[BlockType]):
             hooks.on_purged()
         return count
 
-    def _remove_some_below(self, sequence: int, step: int, follows_append: bool) -> Steps[int]:
-        """Remove messages below a sequence, neighbours, which go several times as fast as scattered ones."""
+    def _load_oldest(self) -> Steps[None]:
+        """Get ready to remove the oldest messages: file what is being filed, and read the columns of their block."""
+        index = self._index
+        while index.subjects.file_step():
+            yield
+        with suppress(StoreError):
+            if index.blocks[index.block_index(index.first_sequence)].load_columns():
+                yield
+
+    def _remove_few_below(self, sequence: int, step: int, follows_append: bool) -> int:
+        """Remove the oldest messages below a sequence, of few subjects: neighbours go quicker than scattered ones."""
         index = self._index
         if step == sys.maxsize:
             return self._remove_below(sequence, follows_append)
-        while index.subjects.file_step():
-            yield
         end = min(sequence, index.first_sequence + 8 * step)
-        with suppress(StoreError):  # Of a segment that cannot be read, all that is removed is its sequences.
+        with suppress(StoreError):  # The sequences of a segment that cannot be read are removed all the same.
             end = index.end_of_few(sequence, 8 * step)
-        count = self._remove_below(end, follows_append)
-        yield
-        return count
+        return self._remove_below(end, follows_append)
 
     def _remove_below(self, sequence: int, follows_append: bool) -> int:
         """Remove every message below a sequence."""

@@ -215,6 +215,12 @@ class Segment(Block):
             # A cache with little room may have released it already.
             return getattr(self, name)
 
+    def load_columns(self) -> bool:
+        if self.filed is None or self.loader is None or _is_set(self, "offsets"):
+            return False
+        self.loader.load_columns(self)
+        return True
+
     def bring_back(self) -> bool:
         """Have the columns in memory; False when messages turned out to be lost on the way."""
         count = self.live_count
