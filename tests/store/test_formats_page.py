@@ -12,6 +12,7 @@ from jetlake.store.log.pieces import index_piece
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.snapshot import index_snapshot
+from jetlake.store.redo import redo_format
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 KEY = 0x0123456789ABCDEF
@@ -57,10 +58,11 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
         mark.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
         segment_list.FORMAT_VERSION,
+        redo_format.FORMAT_VERSION,
         meta_folder.META_VERSION,
     }
     assert versions == {1}
     assert index_piece.FORMAT_VERSION == 2
     assert index_snapshot.FORMAT_VERSION == 3
-    for magic in ("JLSG", "JLMK", "JLIP", "JLIX", "JLCJ", "JLSL"):
+    for magic in ("JLSG", "JLMK", "JLIP", "JLIX", "JLCJ", "JLSL", "JLRH"):
         assert f"`{magic}`" in PAGE

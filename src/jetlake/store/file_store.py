@@ -22,7 +22,7 @@ from jetlake.store.log.durability import FileSync
 from jetlake.store.log.filing import Filing
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
-from jetlake.store.log.mark import MarkFile
+from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.pieces.index_cache import IndexCache
@@ -31,6 +31,7 @@ from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
+from jetlake.store.redo.redo_format import pack_piece
 from jetlake.store.sequence_ranges import merged, ranges_of, without
 
 __all__ = ["FileStore"]
@@ -43,7 +44,6 @@ SNAPSHOT_BYTES = 64 * 1024 * 1024
 """When so much was written, and half of what the store holds, house-keeping writes the index down."""
 
 _SNAPSHOT_STEPS = 128
-_MARK_NAME = "mark"
 _INDEX_NAME = "index"
 _LIST_NAME = "segments"
 
@@ -74,6 +74,7 @@ class FileStore(IndexedStore[Segment]):
         before_sync: called by the first sync, and after `prepare_again`, in the same thread; what it raises is the
             sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+        redo_name: the folder's name in the redo log, under which a start finds it.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -101,10 +102,11 @@ class FileStore(IndexedStore[Segment]):
         before_write: Callable[[], None] | None = None,
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
+        redo_name: str = "",
     ) -> None:
         open_files = open_files or OpenFiles(files_max())
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
-        mark = MarkFile(disk, folder / _MARK_NAME, 0)
+        mark = MarkFile(disk, folder / MARK_NAME, 0)
         found = _recover(
             disk,
             folder,
@@ -148,6 +150,7 @@ class FileStore(IndexedStore[Segment]):
         self._compressor = Compressor(disk, index, log)
         self._closed = False
         self._is_compacting = False
+        self._redo_name = redo_name.encode()
         self.append = log.append
         self.append_run = log.append_run
         self.begin_group = log.begin_group
@@ -271,6 +274,21 @@ class FileStore(IndexedStore[Segment]):
     def begin_file_sync(self) -> FileSync | None:
         """Begin a sync for which one open file has to be synced; None when there is more to do, by `sync`."""
         return None if self._is_compacting else self._log.begin_file_sync()
+
+    def take_redo(self) -> bytes | None:
+        """Return what the redo log needs to make the store durable, as `redo.redo_log.RedoStore` has it."""
+        log = self._log
+        if self._is_compacting or not log.is_prepared or log.removals.held_back or not self._redo_name:
+            # A removal that is held back waits for a sync, which nobody would ask for.
+            return None
+        tail = log.durability.take_redo()
+        return None if tail is None else pack_piece(self._redo_name, *tail) if tail.data else b""
+
+    def needs_checkpoint(self) -> bool:
+        return self._log.durability.needs_checkpoint()
+
+    def checkpoint(self) -> None:
+        self._log.durability.sync()
 
     def needs_sync(self) -> bool:
         return self._log.durability.needs_sync() or self._compactor.waits_for_sync() or self._waits_for_write()

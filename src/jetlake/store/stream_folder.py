@@ -173,6 +173,7 @@ class StreamFolder(MetaFolder):
             before_write=None if self.is_made else self.make,
             before_sync=prepare_sync,
             is_gone=self.is_gone,
+            redo_name="/".join((*self.path.parts[-3:], _MESSAGES)),
         )
 
     def consumer(self, name: str) -> ConsumerFolder:

@@ -9,16 +9,18 @@ import asyncio
 import time
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
+from jetlake.server.engine.core.syncable import SharedSync
 from jetlake.server.shell.kernel_sync import KernelSync
 
 if TYPE_CHECKING:
+    from jetlake.server.shell.redo_commits import RedoCommits
     from jetlake.store.log.durability import FileSync
 
 __all__ = ["Committer", "LatencyHistogram"]
@@ -69,6 +71,7 @@ class Committer:
         files_max: how many files the stores may have open; no more of them are synced at a time.
         begin_file_sync: begins a sync for which the kernel may sync one file, and returns None where there is more to
             do; the handles must be the system's. None leaves everything to threads.
+        redo: makes many stores durable by the redo log; None for a server without one.
     """
 
     def __init__(
@@ -79,18 +82,20 @@ class Committer:
         files_max: int = _THREADS_MAX,
         *,
         begin_file_sync: Callable[[Syncable], FileSync | None] | None = None,
+        redo: RedoCommits[Any] | None = None,
     ) -> None:
         self.latency = LatencyHistogram()
         self._commit = commit
         self._loop = loop
         self._threads_max = min(files_max, _THREADS_MAX)
         self._finished = finished
-        self._work: SimpleQueue[Syncable | None] = SimpleQueue()
-        self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
+        self._work: SimpleQueue[Syncable | SharedSync | None] = SimpleQueue()
+        self._done: deque[tuple[Syncable | SharedSync, JetlakeError | None, float]] = deque()
         self._is_woken = False
         self._busy = [0, 0]  # syncs under way: of stores and journals, and of those that change names
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
+        self._redo = redo
         self._kernel: KernelSync[Syncable] | None = None
         self._begin_file_sync = begin_file_sync
         if begin_file_sync is not None:
@@ -99,19 +104,27 @@ class Committer:
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
-        busy = self._busy
-        while True:
-            count_max = self._threads_max - busy[False]
-            begun = self._commit.begin(count_max, _NAMES_MAX - busy[True])
-            for syncable in self._start_in_kernel(begun) if self._kernel is not None else begun:
-                busy[syncable.changes_names] += 1
-                if sum(busy) > self._threads:
-                    self._threads += 1
-                    # Not a `Thread`, whose start waits until the other one runs.
-                    start_new_thread(self._run, ())
-                self._work.put(syncable)
-            if len(begun) < count_max or self._threads_max == busy[False]:
+        busy, redo = self._busy, self._redo
+        while redo is None or not redo.is_under_way:  # What comes meanwhile shares the next entry.
+            count_max = max(self._threads_max - busy[False], 0)
+            others = begun = self._commit.begin(count_max, _NAMES_MAX - busy[True])
+            if redo is not None:
+                entry, others = redo.start(begun)
+                if entry is not None:
+                    self._start_in_threads((entry,))
+            self._start_in_threads(self._start_in_kernel(others) if self._kernel is not None else others)
+            if len(begun) < count_max or self._threads_max <= busy[False]:
                 return
+
+    def _start_in_threads(self, syncables: Iterable[Syncable | SharedSync]) -> None:
+        busy = self._busy
+        for syncable in syncables:
+            busy[syncable.changes_names] += 1
+            if sum(busy) > self._threads:
+                self._threads += 1
+                # Not a `Thread`, whose start waits until the other one runs.
+                start_new_thread(self._run, ())
+            self._work.put(syncable)
 
     def _start_in_kernel(self, begun: list[Syncable]) -> list[Syncable]:
         """Start those syncs in the kernel that it can carry out, and return the others."""
@@ -165,16 +178,26 @@ class Committer:
         done = self._done
         while done:
             syncable, error, elapsed_s = done.popleft()
-            outcomes[syncable] = error
             self._busy[syncable.changes_names] -= 1
             self.latency.observe(elapsed_s)
+            if not isinstance(syncable, SharedSync):
+                outcomes[syncable] = error
+                continue
+            syncable.ended(error)
+            if error is None:
+                outcomes.update(dict.fromkeys(syncable.syncables))
+            else:
+                self._start_in_threads(syncable.syncables)
         self._commit.finish(outcomes)
         self._finished()
 
     async def stop(self) -> None:
         """Wait for the syncs under way, release their waiters, and end the threads."""
-        while any(self._busy) or (self._kernel is not None and self._kernel.is_busy):
+        kernel, redo = self._kernel, self._redo
+        while any(self._busy) or (kernel is not None and kernel.is_busy) or (redo is not None and redo.is_busy):
             await asyncio.sleep(0.001)
+        if redo is not None:
+            redo.stop()
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None

@@ -22,11 +22,14 @@ from jetlake.server.shell.account_table import AccountTable
 from jetlake.server.shell.committer import Committer
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
+from jetlake.server.shell.redo_commits import RedoCommits
 from jetlake.server.version import API_LEVEL
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.log.durability import FileSync
 from jetlake.store.log.open_files import files_max
+from jetlake.store.redo.redo_log import RedoLog
+from jetlake.store.redo.replay import replay
 from jetlake.store.store_folder import StoreFolder
 
 __all__ = ["JetStreamService", "jetstream_folder"]
@@ -92,6 +95,7 @@ class JetStreamService:
         self._engine_loop = engine_loop
         self._report_defect = report_defect
         self._lock: _FolderLock | None = None
+        self._redo_log: RedoLog[FileStore] | None = None
 
     def start(self, server_name: str, options: Options) -> None:
         """Claim the folder, recover everything that it holds, and let the engine loop drive the engine.
@@ -105,14 +109,28 @@ class JetStreamService:
         engine = self._recover(server_name, options, options.jetstream)
         engine_loop = self._engine_loop
         engine_loop.engine = engine
+        self._redo_log = RedoLog[FileStore](RealDisk(), Path(jetstream_folder(options.jetstream)))
+        redo = RedoCommits(
+            self._redo_log,
+            engine_loop.loop,
+            redo_store=_redo_store,
+            refused=engine.commit.failed,
+            report=self._log.error,
+        )
         engine_loop.committer = Committer(
-            engine.commit, engine_loop.loop, engine_loop.synced, files_max(), begin_file_sync=_begin_file_sync
+            engine.commit,
+            engine_loop.loop,
+            engine_loop.synced,
+            files_max(),
+            begin_file_sync=_begin_file_sync,
+            redo=redo if engine.commit.always else None,
         )
         engine_loop.schedule()
 
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
+        replay(RealDisk(), Path(folder), log.error)
         store_folder = StoreFolder(RealDisk(), Path(jetstream.store_dir), jetstream.index_cache)
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
@@ -140,6 +158,9 @@ class JetStreamService:
                 engine.close()
             except Exception as error:
                 self._report_defect("closing JetStream", error)
+            if self._redo_log is not None:
+                self._redo_log.close()
+                self._redo_log = None
             for account in self._accounts.by_name.values():
                 account.js = None
         if self._lock is not None:
@@ -180,6 +201,10 @@ def _machine_memory() -> int:
 
 def _begin_file_sync(syncable: Syncable) -> FileSync | None:
     return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
+
+
+def _redo_store(syncable: Syncable) -> FileStore | None:
+    return syncable if isinstance(syncable, FileStore) else None
 
 
 def _free_space(folder: str) -> int:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
@@ -14,7 +15,20 @@ from jetlake.store.log.overwriting import write_again
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 
-__all__ = ["Durability", "FileSync"]
+__all__ = ["Durability", "FileSync", "RedoTail"]
+
+_REDO_BYTES_MAX = 64 * 1024
+"""What is longer is synced where it is, and not written twice."""
+
+
+class RedoTail(NamedTuple):
+    """What was appended to the newest segment, for the redo log, and where it belongs."""
+
+    key: int
+    number: int
+    generation: int
+    offset: int
+    data: bytes
 
 
 class FileSync:
@@ -78,6 +92,10 @@ class Durability:
         self._end_lock = threading.Lock()
         self._is_discarded = False
         self._file_sync: FileSync | None = None  # under way
+        # How far the log is synced since the store was opened, and how far it is in the redo log: as `_end` has it.
+        self._safe_end = (0, 0)
+        self._redo_end = (0, 0)
+        self._overwritten = 0  # the last flush that was no append
 
     def begin(self, last_sequence: int) -> None:
         """Begin behind the last sequence that recovery found in the log."""
@@ -93,11 +111,16 @@ class Durability:
                 if segment.size:
                     self._end = max(self._end, (segment.number, segment.size))
             self._names_changed += new_names
-            is_higher = last_sequence > self._last_sequence
+            # What the redo log has tells of its sequences too.
+            tells_mark = last_sequence > self._last_sequence and self._redo_end <= self._safe_end
             self._last_sequence = last_sequence
-        if is_higher:
+        if tells_mark:
             self._mark.flushed(last_sequence)
         return self.flushed
+
+    def overwrote(self, segments: Iterable[Segment], last_sequence: int) -> None:
+        """Count a flush that cut or overwrote segments: only a sync makes that durable."""
+        self._overwritten = self.wrote(segments, last_sequence)
 
     def renamed(self) -> None:
         """Note that a file of the folder was renamed or removed, which the next sync makes durable."""
@@ -175,6 +198,7 @@ class Durability:
                 if dirty:
                     self._mark.synced(last_sequence, end)
             # Last: from here on the other thread may take the handles away.
+            self._safe_end = end
             self._names_synced = names_changed
             self.synced_sequence = last_sequence
             self.synced = flushed
@@ -224,9 +248,46 @@ class Durability:
             if self._is_discarded:
                 return None
             self._mark.synced(last_sequence, end)
+        self._safe_end = end
         self.synced_sequence = last_sequence
         self.synced = flushed
         return None
+
+    # The redo log
+
+    def take_redo(self) -> RedoTail | None:
+        """Return what was appended since the last sync and is not in the redo log, for an entry there.
+
+        None when only a sync makes the log durable.
+        """
+        if not self._sync_lock.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                if (
+                    len(self._dirty) != 1
+                    or self._overwritten > self.synced
+                    or self.failure is not None
+                    or not self.names_are_safe()
+                    or self._segments.needs_sync()
+                ):
+                    return None
+                (segment,) = self._dirty
+                number, start = max(self._safe_end, self._redo_end)
+                size = segment.size
+                if segment.number != number or not 0 <= size - start <= _REDO_BYTES_MAX:
+                    return None
+                if (found := segment.file.tail.find(start, size) if start < size else (b"", start)) is None:
+                    return None
+                data, base = found
+                self._redo_end = (number, size)
+                return RedoTail(segment.key, number, segment.generation, start, data[start - base : size - base])
+        finally:
+            self._sync_lock.release()
+
+    def needs_checkpoint(self) -> bool:
+        """Return whether the redo log has something that is not synced."""
+        return self._redo_end > self._safe_end and not self._is_discarded and not self.is_gone()
 
     def mend(self) -> None:
         """Let the next sync rewrite what a failed sync left in doubt.

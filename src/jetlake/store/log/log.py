@@ -331,7 +331,7 @@ class Log:
         except OSError as error:
             segment.damaged_bytes += size  # What is half overwritten keeps nothing else from being safe.
             raise StoreError.of(f"overwrite message {sequence}", error) from error
-        self.durability.wrote((segment,), self._flushed_sequence)
+        self.durability.overwrote((segment,), self._flushed_sequence)
 
     # Flush
 
@@ -422,7 +422,7 @@ class Log:
                 self.durability.cuts.append(partial(segment.file.cut, size))
         # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
         cut = [segment for segment in self._unflushed if segment.file.handle is not None]
-        self.durability.wrote(cut, self._flushed_sequence)
+        self.durability.overwrote(cut, self._flushed_sequence)
         self._unflushed = []
         self._to_seal.clear()
         self._group_last = 0

@@ -15,9 +15,10 @@ from xxhash import xxh3_64_intdigest
 
 from jetlake.store.files.disk import Disk
 
-__all__ = ["FORMAT_VERSION", "Mark", "MarkFile"]
+__all__ = ["FORMAT_VERSION", "MARK_NAME", "Mark", "MarkFile"]
 
 FORMAT_VERSION = 1
+MARK_NAME = "mark"
 _MAGIC = b"JLMK"
 _SLOT_SIZE = 512
 _SLOT = struct.Struct("<4sHHQQQII")

@@ -16,12 +16,12 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import chain, islice
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.core.syncable import Syncable
+from jetlake.server.engine.core.syncable import SharedSync, Syncable
 
 __all__ = ["Action", "Commit", "Syncable", "sync"]
 
 
-def sync(syncable: Syncable) -> JetlakeError | None:
+def sync(syncable: Syncable | SharedSync) -> JetlakeError | None:
     """Sync a store or a journal, and return the error if that failed."""
     try:
         syncable.sync()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from jetlake.errors import StoreError
+from jetlake.errors import JetlakeError, StoreError
 
-__all__ = ["Syncable"]
+__all__ = ["SharedSync", "Syncable"]
 
 
 class Syncable(Protocol):
@@ -33,3 +34,22 @@ class Syncable(Protocol):
     def mend(self) -> None:
         """Retry after a failure; raises a `JetlakeError` while it persists. A sync that succeeds ends the failure."""
         ...
+
+
+class SharedSync:
+    """One sync that makes several stores durable; where it fails, each of them may still be synced by itself.
+
+    Args:
+        syncables: the stores.
+        sync: runs in another thread; raises a `JetlakeError` on failure.
+        ended: called with the error afterwards, before anything else is synced.
+    """
+
+    changes_names = False
+
+    def __init__(
+        self, syncables: Sequence[Syncable], sync: Callable[[], None], ended: Callable[[JetlakeError | None], None]
+    ) -> None:
+        self.syncables = syncables
+        self.sync = sync
+        self.ended = ended

@@ -1,0 +1,199 @@
+"""Commits by the redo log: one entry and one sync make what many busy stores appended durable.
+
+The reasons are in decision 26 (docs/decisions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from _thread import start_new_thread
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from jetlake.errors import JetlakeError, StoreError
+from jetlake.server.engine.core.syncable import SharedSync, Syncable
+from jetlake.store.redo.redo_format import ENTRY_BYTES_MAX
+from jetlake.store.redo.redo_log import RedoFile, RedoLog, RedoStore
+
+__all__ = ["RedoCommits"]
+
+_STORES_LEAST = 4
+"""How many stores must have something to sync for an entry to be quicker than a sync of each."""
+_COMMITS_SMALL = 20
+"""After a commit of so many stores, how many smaller ones still go to the redo log: busy streams take turns."""
+_CROWDED_LEAST = 32
+"""After how many commits of many stores within a second the redo log is worth its files."""
+_PIECE_BYTES_MAX = 128 * 1024
+_PAUSE_S = 1.0
+"""After a pause so long, the redo log's entries are not worth keeping any more."""
+
+Result = TypeVar("Result")
+
+
+class RedoSyncable(Syncable, RedoStore, Protocol):
+    """A store that is synced by itself, or by the redo log."""
+
+
+Store = TypeVar("Store", bound=RedoSyncable)
+
+
+class RedoCommits(Generic[Store]):
+    """Starts commits by the redo log, one at a time, and its checkpoints.
+
+    Args:
+        log: not made before it is worth it.
+        redo_store: returns the syncable if the log may take its appends, and otherwise None.
+        refused: called with a store that could not be synced by a checkpoint, and the error.
+        report: logs that the redo log cannot be used.
+
+    Attributes:
+        is_under_way: whether an entry is being synced.
+    """
+
+    def __init__(
+        self,
+        log: RedoLog[Store],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        redo_store: Callable[[Syncable], Store | None],
+        refused: Callable[[Store, StoreError], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.is_under_way = False
+        self._log = log
+        self._loop = loop
+        self._redo_store = redo_store
+        self._report = report
+        self._refused = refused
+        self._is_failed = False
+        self._has_job = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._entries = 0  # since the timer was set
+        self._crowded = 0  # commits of many stores, since the timer was set
+        self._small_left = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of the redo log is under way, in the kernel or in a thread."""
+        return self.is_under_way or self._has_job
+
+    def start(self, begun: list[Syncable]) -> tuple[SharedSync | None, list[Syncable]]:
+        """Write what the redo log can take of stores, and return the sync that makes those durable, and the others."""
+        if len(begun) >= _STORES_LEAST:
+            self._small_left = _COMMITS_SMALL
+        elif begun and self._small_left:
+            self._small_left -= 1
+        else:
+            return None, begun
+        if self._is_failed or not self._has_room():
+            return None, begun
+        stores: list[Store] = []
+        others: list[Syncable] = []
+        pieces: list[bytes] = []
+        room = ENTRY_BYTES_MAX
+        for syncable in begun:
+            store = self._redo_store(syncable) if room >= _PIECE_BYTES_MAX else None
+            piece = store.take_redo() if store is not None else None
+            if store is None or piece is None:
+                others.append(syncable)
+            else:
+                stores.append(store)
+                pieces.append(piece)
+                room -= len(piece)
+        if not stores:
+            return None, begun
+        try:
+            sync = self._log.append(stores, pieces)
+        except OSError as error:
+            self._fail(error)
+            return None, begun  # Those that were asked too: the log has nothing of them.
+        self._entries += 1
+        self._set_timer()
+        self.is_under_way = True
+        return SharedSync(stores, sync, self._end), others
+
+    def _end(self, error: JetlakeError | None) -> None:
+        self.is_under_way = False
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Use the log no more until a checkpoint has emptied it: nobody knows what the disk has of its last entry."""
+        if not self._is_failed:
+            self._is_failed = True
+            self._report(f"JetStream - the disk refuses the redo log, streams are synced one by one meanwhile: {error}")
+        self._set_timer()
+
+    # Files
+
+    def _has_room(self) -> bool:
+        """Return whether the log takes an entry; one that is full is given a checkpoint."""
+        log = self._log
+        if log.has_room():
+            return True
+        if not log.is_made:
+            self._crowded += 1
+            self._set_timer()
+            if self._crowded >= _CROWDED_LEAST and not self._has_job:
+                self._run(log.make, lambda _made: None)
+        elif not self._has_job and not log.is_behind:
+            self._checkpoint(wipes=False)
+        return log.has_room()
+
+    def _checkpoint(self, *, wipes: bool) -> None:
+        """Let entries go to the other file, and have the segments synced of which this one tells."""
+        log = self._log
+        file = log.rotate(wipes=wipes)
+        if file is not None:
+            self._run(partial(log.checkpoint, file, wipes=wipes), partial(self._checkpointed, file))
+
+    def _checkpointed(self, file: RedoFile[Store], refused: list[tuple[Store, StoreError]]) -> None:
+        if not refused:
+            self._log.begin_anew(file)
+            self._is_failed = self._is_failed and not self._log.is_clean
+        for store, error in refused:
+            self._refused(store, error)
+
+    def _run(self, job: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Run a job in a thread, and give the loop what it returns."""
+
+        def run() -> None:
+            try:
+                ended = partial(then, job())
+            except Exception as error:  # no error may leave the job under way
+                ended = partial(self._fail, error)
+            with suppress(RuntimeError):  # the loop has gone
+                self._loop.call_soon_threadsafe(end, ended)
+
+        def end(ended: Callable[[], None]) -> None:
+            self._has_job = False
+            ended()
+
+        self._has_job = True
+        start_new_thread(run, ())
+
+    # Time
+
+    def _set_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(_PAUSE_S, self._pass_time)
+
+    def _pass_time(self) -> None:
+        """Make a checkpoint when nothing was written for a while, or the one before has failed."""
+        self._timer = None
+        is_quiet = not self._entries or self._is_failed
+        self._entries = self._crowded = 0
+        if not self._log.is_made:
+            return  # Files that could not be made are not tried again: the attempt may fill the disk.
+        if not self._has_job and not self.is_under_way and (is_quiet or self._log.is_behind):
+            self._checkpoint(wipes=is_quiet)
+        if self._has_job or not is_quiet:
+            self._set_timer()
+
+    def stop(self) -> None:
+        """Make no more checkpoints; nothing may be under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,153 @@
+"""The redo log's bytes: a file's header, entries, and their pieces; `docs/formats.md` draws them.
+
+Little-endian, without padding. A file begins with two places for its header, used in turns, so that a torn write leaves
+the one before; entries follow::
+
+    header  "JLRH" | version 2 | reserved 2 | turn 8 | salt 8 | hash 8
+    entry   "JLRE" | body length 4 | hash 8 | pieces
+    piece   folder length 2 | key 8 | segment 4 | generation 4 | offset 4 | data length 4 | folder | data
+
+The hash of an entry is xxh3 over its pieces, seeded with the file's random salt and the entry's place, so that bytes of
+an earlier use of the file, or from elsewhere, are no entry here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "FIRST_ENTRY",
+    "FORMAT_VERSION",
+    "Header",
+    "Piece",
+    "find_entries",
+    "find_header",
+    "pack_entry",
+    "pack_piece",
+    "unpack_pieces",
+]
+
+FORMAT_VERSION = 1
+FIRST_ENTRY = 4096
+"""Where entries begin: a torn write of one does not touch the header."""
+ENTRY_BYTES_MAX = 2 * 1024 * 1024
+
+_HEADER = struct.Struct("<4sHHQQ")
+_HEADER_MAGIC = b"JLRH"
+_ENTRY = struct.Struct("<4sIQ")
+_ENTRY_MAGIC = b"JLRE"
+_PIECE = struct.Struct("<HQIIII")
+_HEADER_PLACE = 512
+_HASH = struct.Struct("<Q")
+_SEED_MASK = (1 << 64) - 1
+
+
+class Header(NamedTuple):
+    """The header of a file.
+
+    Attributes:
+        turn: higher than that of every file that was begun before.
+        salt: a random number, another one each time the file begins anew.
+    """
+
+    turn: int
+    salt: int
+
+    def pack(self) -> bytes:
+        """Return the bytes of the header."""
+        body = _HEADER.pack(_HEADER_MAGIC, FORMAT_VERSION, 0, self.turn, self.salt)
+        return body + _HASH.pack(xxh3_64_intdigest(body))
+
+    @property
+    def place(self) -> int:
+        """Where in the file it is written."""
+        return self.turn % 2 * _HEADER_PLACE
+
+    @staticmethod
+    def unpack(data: bytes) -> Header | None:
+        """Return the header, or None when these bytes are none of this version."""
+        body = data[: _HEADER.size]
+        if len(data) < _HEADER.size + _HASH.size or _HASH.unpack_from(data, _HEADER.size)[0] != xxh3_64_intdigest(body):
+            return None
+        magic, version, _, turn, salt = _HEADER.unpack(body)
+        return Header(turn, salt) if magic == _HEADER_MAGIC and version == FORMAT_VERSION else None
+
+
+def find_header(data: bytes) -> Header | None:
+    """Return the newer header of a file; None when it has none of this version."""
+    return max(filter(None, map(Header.unpack, (data, data[_HEADER_PLACE:FIRST_ENTRY]))), default=None)
+
+
+class Piece(NamedTuple):
+    """Records that were appended to a segment.
+
+    Attributes:
+        folder: of the store's files, in the server's folder.
+        key: the stream's.
+        number, generation: the segment's.
+        offset: where in the segment's file the records begin.
+    """
+
+    folder: str
+    key: int
+    number: int
+    generation: int
+    offset: int
+    data: bytes
+
+
+def pack_piece(folder: bytes, key: int, number: int, generation: int, offset: int, data: bytes) -> bytes:
+    """Return the bytes of a piece."""
+    return _PIECE.pack(len(folder), key, number, generation, offset, len(data)) + folder + data
+
+
+def unpack_pieces(body: bytes) -> Iterator[Piece]:
+    """Return the pieces of an entry that is known to be whole."""
+    at = 0
+    while at + _PIECE.size <= len(body):
+        folder_length, key, number, generation, offset, length = _PIECE.unpack_from(body, at)
+        at += _PIECE.size
+        folder = body[at : at + folder_length].decode(errors="replace")
+        at += folder_length
+        yield Piece(folder, key, number, generation, offset, body[at : at + length])
+        at += length
+
+
+def pack_entry(pieces: list[bytes], salt: int, place: int) -> bytes:
+    """Return the bytes of an entry that is written at that place of its file."""
+    body = b"".join(pieces)
+    return _ENTRY.pack(_ENTRY_MAGIC, len(body), xxh3_64_intdigest(body, salt + place & _SEED_MASK)) + body
+
+
+def find_entries(data: bytes, salt: int) -> tuple[list[bytes], int]:
+    """Return the bodies of a file's entries, and how many bytes between them are damaged.
+
+    What follows the last entry that is whole was not acknowledged: the one behind it is written when it is synced.
+    """
+    bodies: list[bytes] = []
+    damaged = 0
+    at = FIRST_ENTRY
+    while (found := _next_entry(data, salt, at)) >= 0:
+        damaged += found - at
+        length = _ENTRY.unpack_from(data, found)[1]
+        at = found + _ENTRY.size + length
+        bodies.append(data[found + _ENTRY.size : at])
+    return bodies, damaged
+
+
+def _next_entry(data: bytes, salt: int, at: int) -> int:
+    """Return the place of the first whole entry from there on, or -1."""
+    while (at := data.find(_ENTRY_MAGIC, at)) >= 0 and at + _ENTRY.size <= len(data):
+        _, length, stored = _ENTRY.unpack_from(data, at)
+        start = at + _ENTRY.size
+        end = start + length
+        is_possible = length <= ENTRY_BYTES_MAX and end <= len(data)
+        if is_possible and xxh3_64_intdigest(data[start:end], salt + at & _SEED_MASK) == stored:
+            return at
+        at += 1
+    return -1

@@ -1,0 +1,244 @@
+"""The redo log: what many stores appended, written to one file, so that one sync makes all of it durable.
+
+Two files take turns. Entries go to one of them until it is full or nobody writes for a while; a checkpoint then syncs
+the segments that its entries speak of, after which the file is begun anew.
+
+The reasons are in decision 26 (docs/decisions).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from jetlake.errors import StoreError
+from jetlake.store.files.disk import Disk
+from jetlake.store.redo.redo_format import ENTRY_BYTES_MAX, FIRST_ENTRY, Header, pack_entry
+
+__all__ = ["FILE_BYTES", "FILE_NAMES", "RedoFile", "RedoLog", "RedoStore"]
+
+FILE_NAMES = ("redo-1.log", "redo-2.log")
+FILE_BYTES = 8 * 1024 * 1024
+"""How long each of the files is."""
+
+
+class RedoStore(Protocol):
+    """A store whose appends the redo log may take."""
+
+    def take_redo(self) -> bytes | None:
+        """Return what was flushed and is neither synced nor in the redo log, as a piece.
+
+        None when only a sync makes the store durable; empty when there is nothing. Whoever takes a piece and fails to
+        make it durable syncs the store.
+        """
+        ...
+
+    def needs_checkpoint(self) -> bool:
+        """Return whether the redo log has something of the store that is not synced."""
+        ...
+
+    def checkpoint(self) -> None:
+        """Sync what the redo log has of the store; may run in another thread.
+
+        Raises:
+            StoreError: the disk failed, now or before.
+        """
+        ...
+
+
+Store = TypeVar("Store", bound=RedoStore)
+
+
+class RedoFile(Generic[Store]):
+    """One of the two files.
+
+    Attributes:
+        handle: of the open file.
+        header: under which its entries are written.
+        end: where the next entry goes.
+        wipe_end: how far it holds entries, old ones too.
+        stores: of which it has entries.
+        is_free: whether it has no entry that a start needs.
+    """
+
+    def __init__(self, handle: int, header: Header) -> None:
+        self.handle = handle
+        self.header = header
+        self.end = self.wipe_end = FIRST_ENTRY
+        self.stores: dict[Store, None] = {}
+        self.is_free = True
+
+
+class RedoLog(Generic[Store]):
+    """The redo log of a server; its files are made when they are first needed.
+
+    Args:
+        folder: where its files are.
+        random_bytes: makes the salt of each file.
+        file_bytes: how long each file is; with less than an entry may take, nothing is ever appended.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        file_bytes: int = FILE_BYTES,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._random_bytes = random_bytes
+        self._file_bytes = file_bytes
+        self._entry_bytes_max = entry_bytes_max
+        self._turn = 0
+        self._files: list[RedoFile[Store]] = []
+        self._current: RedoFile[Store] | None = None
+        self._retired: RedoFile[Store] | None = None  # until its checkpoint has succeeded
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the files are there."""
+        return self._current is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the checkpoint of a file has not succeeded yet."""
+        return self._retired is not None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the files have no entries, not even old ones."""
+        return all(file.is_free and file.wipe_end == FIRST_ENTRY for file in self._files)
+
+    def make(self) -> None:
+        """Make the files, full of zeros: a write that changes no length and allocates nothing is synced quickest.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if set(FILE_NAMES) & set(self._disk.names(self._folder)):
+            raise OSError(errno.EEXIST, "there is one that could not be replayed", str(self._folder / FILE_NAMES[0]))
+        files: list[RedoFile[Store]] = []
+        try:
+            for name in FILE_NAMES:
+                handle = self._disk.open(self._folder / name, create=True)
+                files.append(RedoFile(handle, self._next_header()))
+                self._disk.truncate(handle, 0)
+                self._disk.write(handle, bytes(self._file_bytes), 0)
+                self._disk.write(handle, files[-1].header.pack(), files[-1].header.place)
+                self._disk.sync(handle)
+            self._disk.sync_folder(self._folder)
+        except OSError:
+            for file in files:
+                self._disk.close(file.handle)
+            with suppress(OSError):
+                self._remove()
+            raise
+        self._files = files
+        self._current = files[0]  # Last: from here on the loop appends.
+
+    def _next_header(self, after: Header | None = None) -> Header:
+        """Return a header for another place in the file than the one before."""
+        self._turn += 1
+        if after is not None and after.place == Header(self._turn, 0).place:
+            self._turn += 1
+        return Header(self._turn, int.from_bytes(self._random_bytes(8), "little"))
+
+    def has_room(self) -> bool:
+        """Return whether the next entry fits, whatever is in it."""
+        return self._current is not None and self._current.end + self._entry_bytes_max <= self._file_bytes
+
+    def append(self, stores: Sequence[Store], pieces: list[bytes]) -> Callable[[], None]:
+        """Write what was taken of stores as one entry, and return what syncs it, in another thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        file = self._current
+        assert file is not None
+        file.is_free = False
+        file.stores.update(dict.fromkeys(stores))
+        entry = pack_entry(pieces, file.header.salt, file.end)
+        self._disk.write(file.handle, entry, file.end)
+        file.end += len(entry)
+        return partial(self._sync, file.handle)
+
+    def _sync(self, handle: int) -> None:
+        try:
+            self._disk.sync(handle)
+        except OSError as error:
+            raise StoreError.of("sync the redo log", error) from error
+
+    def rotate(self, *, wipes: bool) -> RedoFile[Store] | None:
+        """Write to the other file from now on, and return the file to `checkpoint`; None when there is none.
+
+        Not called while a checkpoint is under way. One that has failed is returned again.
+
+        Args:
+            wipes: what a file has of earlier entries is reason enough.
+        """
+        file = self._current
+        if self._retired is None and file is not None and (not file.is_free or (wipes and file.wipe_end > FIRST_ENTRY)):
+            self._retired = file
+            self._current = next(other for other in self._files if other is not file)
+        return self._retired
+
+    def checkpoint(self, file: RedoFile[Store], *, wipes: bool) -> list[tuple[Store, StoreError]]:
+        """Sync the stores of a file that is written to no more, and begin it anew; runs in another thread.
+
+        Args:
+            wipes: overwrite the entries too, so that nothing is left of messages that are erased later.
+
+        Returns:
+            The stores that could not be synced: a later attempt may succeed.
+
+        Raises:
+            OSError: the disk refused to begin the file anew.
+        """
+        refused = []
+        for store in file.stores:
+            try:
+                if store.needs_checkpoint():
+                    store.checkpoint()
+            except StoreError as error:
+                refused.append((store, error))
+        if not refused:
+            file.header = self._next_header(after=file.header)
+            self._disk.write(file.handle, file.header.pack(), file.header.place)
+            self._disk.sync(file.handle)
+            file.wipe_end = max(file.wipe_end, file.end)
+            if wipes:
+                self._disk.write(file.handle, bytes(file.wipe_end - FIRST_ENTRY), FIRST_ENTRY)
+                self._disk.sync(file.handle)
+                file.wipe_end = FIRST_ENTRY
+        return refused
+
+    def begin_anew(self, file: RedoFile[Store]) -> None:
+        """Let entries go to a file again whose checkpoint has succeeded."""
+        file.stores = {}
+        file.end = FIRST_ENTRY
+        file.is_free = True
+        self._retired = None
+
+    def close(self) -> None:
+        """Close the files, and remove them unless a start needs them."""
+        is_needed = any(store.needs_checkpoint() for file in self._files for store in file.stores)
+        was_made = bool(self._files)
+        for file in self._files:
+            self._disk.close(file.handle)
+        self._files, self._current, self._retired = [], None, None
+        if was_made and not is_needed:
+            with suppress(OSError):
+                self._remove()
+
+    def _remove(self) -> None:
+        for name in FILE_NAMES:
+            self._disk.remove(self._folder / name)
+        self._disk.sync_folder(self._folder)

@@ -1,0 +1,156 @@
+"""The replay of the redo log: a start writes to segments what they lack of it, before anybody opens them.
+
+The reasons are in decision 26 (docs/decisions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from jetlake.store.files.disk import Disk
+from jetlake.store.log.log_file import table_of
+from jetlake.store.log.mark import MARK_NAME, MarkFile
+from jetlake.store.log.record import seed_of, unpack
+from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
+from jetlake.store.redo.redo_format import Piece, find_entries, find_header, unpack_pieces
+from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES
+
+__all__ = ["replay"]
+
+_DAMAGED_SUFFIX = ".damaged"
+
+
+def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
+    """Write what the redo log has to the segments that lack it, make it safe, and remove the redo log.
+
+    A crash in the middle does no harm: the next start begins again. A file that cannot be replayed as a whole is set
+    aside.
+
+    Args:
+        folder: the server's; no store of it is open.
+        report: logs what may be lost.
+    """
+    names = [name for name in FILE_NAMES if name in disk.names(folder)]
+    if not names:
+        return
+    damaged: set[str] = set()
+
+    def refuse(name: str, reason: object) -> None:
+        damaged.add(name)
+        report(f"{folder / name}: acknowledged messages may be lost, {reason}")
+
+    contents = {}
+    for name in names:
+        try:
+            data = _read(disk, folder / name)
+        except OSError as error:
+            refuse(name, f"the redo log cannot be read: {error}")
+            continue
+        header = find_header(data) if data is not None else None
+        if data is None or (header is None and data.count(0) < len(data)):
+            refuse(name, "what is there is no redo log of this version")
+        elif header is not None:
+            contents[header.turn] = (name, *find_entries(data, header.salt))
+    for _, (name, bodies, damaged_bytes) in sorted(contents.items()):
+        if damaged_bytes:
+            refuse(name, f"{damaged_bytes} bytes of the redo log are damaged")
+        for store, pieces in _by_segment(bodies).items():
+            try:
+                _replay_segment(disk, folder, pieces)
+            except OSError as error:
+                refuse(name, f"{store} cannot be written to: {error}")
+    try:
+        for name in names:
+            if name in damaged:
+                disk.replace(folder / name, folder / (name + _DAMAGED_SUFFIX))
+            else:
+                disk.remove(folder / name)
+        disk.sync_folder(folder)
+    except OSError as error:
+        report(f"{folder}: the redo log cannot be removed: {error}")
+
+
+def _read(disk: Disk, path: Path) -> bytes | None:
+    """Return what is in a file; None when the file is longer than one of the redo log."""
+    handle = disk.open(path)
+    try:
+        size = disk.size(handle)
+        return disk.read(handle, size, 0) if size <= FILE_BYTES else None
+    finally:
+        disk.close(handle)
+
+
+def _by_segment(bodies: list[bytes]) -> dict[str, list[Piece]]:
+    """Return the pieces of entries, those of each segment together and in order."""
+    found: dict[tuple[str, int, int, int], list[Piece]] = {}
+    for body in bodies:
+        for piece in unpack_pieces(body):
+            found.setdefault(piece[:4], []).append(piece)
+    return {
+        f"{folder}/{segment_name(number)} ({key:x}, {generation})": pieces
+        for (folder, key, number, generation), pieces in found.items()
+    }
+
+
+def _replay_segment(disk: Disk, folder: Path, pieces: list[Piece]) -> None:
+    """Write what a segment lacks, unless its stream is gone or the segment was rewritten, which needs none of it.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    first = pieces[0]
+    place = _place_of(disk, folder, first.folder)
+    if place is None or not disk.is_file(path := place / segment_name(first.number)):
+        return
+    handle = disk.open(path)
+    try:
+        header = SegmentHeader.unpack(disk.read(handle, HEADER_SIZE, 0))
+        if header is None or (header.key, header.number, header.generation) != (
+            first.key,
+            first.number,
+            first.generation,
+        ):
+            return
+        if table_of(disk, handle) is not None:
+            return  # Compressed, as only a segment is that was synced.
+        # What the mark says was synced may have been overwritten since.
+        mark = MarkFile(disk, place / MARK_NAME, first.key).read(first.key)
+        safe_end = mark.safe_end if mark.key == first.key else (0, 0)
+        for piece in pieces:
+            if (piece.number, piece.offset + len(piece.data)) > safe_end:
+                # Also what is there already: nobody knows whether that is safe.
+                disk.write(handle, _merged(piece, disk.read(handle, len(piece.data), piece.offset)), piece.offset)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+
+
+def _place_of(disk: Disk, folder: Path, name: str) -> Path | None:
+    """Return a store's folder; None when there is none, or the name is not one that a store has."""
+    parts = name.split("/")
+    if len(parts) != 4 or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        return None
+    for part in parts:
+        folder = folder / part
+        if not disk.is_folder(folder):
+            return None
+    return folder
+
+
+def _merged(piece: Piece, there: bytes) -> bytes:
+    """Return a piece's records, with those of the segment where they are good: some may have been erased since."""
+    if there == piece.data:
+        return there
+    seed = seed_of(piece.key, piece.number)
+    parts = []
+    at = 0
+    while (record := unpack(piece.data, at, seed)) is not None:
+        if (other := unpack(there, at, seed)) is None:
+            parts.append(piece.data[at : record.end])
+        elif other.end == record.end:
+            parts.append(there[at : record.end])
+        else:
+            break  # Another log than the one that these records are of.
+        at = record.end
+    return b"".join(parts)

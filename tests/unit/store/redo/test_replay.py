@@ -1,0 +1,254 @@
+"""The replay: a start writes to segments what they lack, and leaves alone what is none of the redo log's business."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faulty_disk import FaultyDisk
+from jetlake.errors import StoreError
+from jetlake.store.file_store import FileStore
+from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
+from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, RedoLog
+from jetlake.store.redo.replay import replay
+
+ROOT = Path("/data/jetstream")
+NAME = "A/streams/S/msgs"
+FOLDER = ROOT / NAME
+SEGMENT = FOLDER / "0000000001.seg"
+FIRST_FILE = ROOT / FILE_NAMES[0]
+
+
+@pytest.fixture
+def disk():
+    return FaultyDisk(Random(0))
+
+
+@pytest.fixture
+def store(disk):
+    store = open_store(disk)
+    append(store)
+    assert store.take_redo() is None, "the file's name has to be synced as well"
+    store.sync()
+    return store
+
+
+@pytest.fixture
+def log(disk, store):
+    log = RedoLog(disk, ROOT, random_bytes=Random(0).randbytes, file_bytes=64 * 1024, entry_bytes_max=4096)
+    log.make()
+    return log
+
+
+def open_store(disk, **options):
+    return FileStore(disk, FOLDER, redo_name=NAME, **options)
+
+
+def append(store, payload=b"payload"):
+    store.append(b"subject", b"", payload, 1)
+    store.flush()
+
+
+def commit(disk, log, store):
+    log.append([store], [store.take_redo()])()
+
+
+def start(disk):
+    """Replay the redo log, and return what was reported and the store."""
+    reports = []
+    replay(disk, ROOT, reports.append)
+    assert not set(FILE_NAMES) & set(disk.names(ROOT))
+    return reports, open_store(disk)
+
+
+def lose_unsynced(disk, path):
+    """Let the power go, in the way that costs most: nothing that was not synced is left of a file."""
+    disk._file_at(path).writes.clear()
+    disk.cut_power()
+
+
+def test_what_one_entry_has_of_many_messages_is_there_after_a_power_cut(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    assert store.needs_sync() and store.needs_checkpoint()
+    lose_unsynced(disk, SEGMENT)
+    reports, store = start(disk)
+    assert (store.messages, store.last_sequence, store.lost, reports) == (4, 4, [], [])
+
+
+def test_without_the_replay_they_would_be_gone(disk, store, log):
+    append(store)
+    commit(disk, log, store)
+    lose_unsynced(disk, SEGMENT)
+    assert open_store(disk).messages == 1
+
+
+def test_only_what_the_log_lacks_is_taken(disk, store, log):
+    append(store)
+    first = store.take_redo()
+    assert store.take_redo() == b""
+    append(store)
+    assert 0 < len(store.take_redo()) == len(first)
+    store.sync()
+    assert store.take_redo() is None and not store.needs_checkpoint()
+    append(store)
+    assert len(store.take_redo()) == len(first)
+
+
+def test_a_message_that_is_too_long_is_synced_where_it_is(disk, store, log):
+    append(store, bytes(70_000))
+    assert store.take_redo() is None
+    store.sync()
+    append(store)
+    assert store.take_redo()
+
+
+def test_an_overwritten_message_waits_for_a_sync_and_stays_overwritten(disk, store, log):
+    append(store, b"secret secret secret")
+    commit(disk, log, store)
+    store.remove(2, erase=True)
+    store.flush()
+    assert store.take_redo() is None
+    store.sync()
+    (FOLDER / "mark") in disk.files() and disk.cut(FOLDER / "mark", 0)  # which says how far the log is synced
+    disk.cut_power()
+    reports, store = start(disk)
+    assert store.get(2) is None and reports == []
+    assert b"secret" not in disk.content(SEGMENT)
+
+
+def test_a_failed_write_waits_for_a_sync(disk, store, log):
+    append(store)
+    commit(disk, log, store)
+
+    def refuse(operation, path):
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "full")
+
+    disk.fault = refuse
+    with pytest.raises(StoreError):
+        append(store)
+    disk.fault = None
+    append(store)
+    assert store.take_redo() is None, "what the write left must be cut off for good"
+    store.sync()
+    append(store)
+    assert store.take_redo()
+
+
+def test_what_a_failed_sync_dropped_is_written_again(disk, store, log):
+    append(store)
+    commit(disk, log, store)
+
+    def refuse(operation, path):
+        if operation == "sync":
+            raise OSError(errno.EIO, "broken")
+
+    disk.fault = refuse
+    file = log.rotate(wipes=False)
+    assert [refused for refused, _ in log.checkpoint(file, wipes=False)] == [store]
+    disk.fault = None
+    disk._file_at(SEGMENT).writes.clear()  # though it can still be read
+    disk.kill()
+    replay(disk, ROOT, [].append)
+    disk.cut_power()
+    assert open_store(disk).messages == 2
+
+
+def test_a_damaged_entry_is_reported_and_its_message_as_lost(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    data = disk.content(FIRST_FILE)
+    bodies, _ = find_entries(data, find_header(data).salt)
+    disk.flip(FIRST_FILE, FIRST_ENTRY + 16 + len(bodies[0]) + 60)
+    lose_unsynced(disk, SEGMENT)
+    reports, store = start(disk)
+    assert store.lost == [3] and store.messages == 3 and store.last_sequence == 4
+    assert len(reports) == 1 and "may be lost" in reports[0]
+    assert f"{FILE_NAMES[0]}.damaged" in disk.names(ROOT)
+
+
+@pytest.mark.parametrize("content", [b"something else", b"JLRH" + bytes(100), bytes(FILE_BYTES + 1)])
+def test_a_foreign_file_is_set_aside_and_reported(disk, store, content):
+    disk.put(FIRST_FILE, content)
+    reports, store = start(disk)
+    assert len(reports) == 1 and store.messages == 1
+    assert disk.content(ROOT / f"{FILE_NAMES[0]}.damaged") == content
+
+
+@pytest.mark.parametrize("content", [b"", bytes(5000)])
+def test_files_that_were_being_made_are_removed(disk, store, content):
+    disk.put(FIRST_FILE, content)
+    assert start(disk)[0] == []
+
+
+def test_a_file_that_cannot_be_read_fails_no_start(disk, store, log):
+    disk.bad_sectors.add((FIRST_FILE, 3))
+    reports, store = start(disk)
+    assert len(reports) == 1 and store.messages == 1
+
+
+def test_a_segment_that_cannot_be_written_is_reported_and_the_others_are(disk, store, log):
+    other = FileStore(disk, ROOT / "A/streams/T/msgs", redo_name="A/streams/T/msgs")
+    append(other)
+    other.sync()
+    for each in (store, other):
+        append(each)
+    log.append([store, other], [store.take_redo(), other.take_redo()])()
+    lose_unsynced(disk, SEGMENT)
+
+    def refuse(operation, path):
+        if operation == "write" and path == SEGMENT:
+            raise OSError(errno.EIO, "broken")
+
+    disk.fault = refuse
+    reports = []
+    replay(disk, ROOT, reports.append)
+    disk.fault = None
+    assert len(reports) == 1 and NAME in reports[0]
+    assert FileStore(disk, ROOT / "A/streams/T/msgs").messages == 2
+    assert f"{FILE_NAMES[0]}.damaged" in disk.names(ROOT)
+
+
+@pytest.mark.parametrize("folder", ["../../etc/x/y", "A/streams/S/..", "/etc/x/y/z", "A//S/msgs", "A/streams/S", ""])
+def test_nothing_is_written_outside_the_folders_of_stores(disk, store, log, folder):
+    append(store)
+    store._redo_name = folder.encode() or b"?"
+    commit(disk, log, store)
+    before = {path: disk.content(path) for path in disk.files() if path.parent != ROOT}
+    replay(disk, ROOT, [].append)
+    assert {path: disk.content(path) for path in disk.files()} == before
+
+
+def test_a_stream_that_was_made_again_gets_nothing_of_the_old_one(disk, store, log):
+    append(store)
+    commit(disk, log, store)
+    store.discard()
+    disk.replace(FOLDER, FOLDER.with_name("old"))
+    disk.sync_folder(FOLDER.parent)
+    open_store(disk).close()
+    other = open_store(disk)
+    append(other, b"other")
+    other.sync()
+    disk.kill()
+    _, store = start(disk)
+    assert store.messages == 1 and store.get(1).payload == b"other"
+    assert not other.needs_checkpoint()
+
+
+def test_a_log_that_went_on_without_its_redo_log_is_left_alone(disk, store, log):
+    """An older version knows nothing of the redo log, and gives the sequences to other messages."""
+    append(store, b"lost by the older version")
+    commit(disk, log, store)
+    lose_unsynced(disk, SEGMENT)
+    older = open_store(disk)
+    append(older, b"other")
+    last = older.last_sequence
+    older.sync()
+    disk.cut(FOLDER / "mark", 0)
+    disk.kill()
+    _, store = start(disk)
+    assert store.get(last).payload == b"other" and store.messages == 2
