@@ -1,4 +1,4 @@
-"""Sockets of this machine alone between Spark and its Python workers: half the price of loopback TCP for each byte.
+"""Sockets of this machine alone between Spark and its Python workers, in place of loopback TCP.
 
 Spark asks whoever connects to such a socket for no secret, and runs what it is sent. The sockets therefore live in a
 folder that nobody but this user can enter, whatever the umask.
