@@ -9,10 +9,18 @@ from load_clients import GONE
 import jetlake
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.log.mark import MarkFile
+from jetlake.store.redo.redo_format import find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_NAMES
 
 STREAMS = [f"S{number}" for number in range(20)]
 ENTRIES_LEAST = 20
+
+
+def entry_count(redo_file):
+    """How many entries a file of the redo log has; 0 without a file, or a header in it."""
+    data = redo_file.read_bytes() if redo_file.exists() else b""
+    header = find_header(data)
+    return len(find_entries(data, header.salt)[0]) if header is not None else 0
 
 
 async def publish_until_killed(server, acknowledged):
@@ -34,7 +42,7 @@ async def publish_until_killed(server, acknowledged):
     publishers = [asyncio.create_task(publish(name)) for name in STREAMS]
     redo_file = server.folder / "data/jetstream" / FILE_NAMES[0]
     async with asyncio.timeout(120):
-        while not redo_file.exists() or redo_file.read_bytes().count(b"JLRE") < ENTRIES_LEAST:
+        while entry_count(redo_file) < ENTRIES_LEAST:
             await asyncio.sleep(0.02)
     server.kill()
     await asyncio.gather(*publishers)

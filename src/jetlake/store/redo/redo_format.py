@@ -4,11 +4,12 @@ Little-endian, without padding. A file begins with two places for its header, us
 the one before; entries follow::
 
     header  "JLRH" | version 2 | reserved 2 | turn 8 | salt 8 | hash 8
-    entry   "JLRE" | body length 4 | hash 8 | pieces
+    entry   mark 4 | body length 4 | hash 8 | pieces
     piece   folder length 2 | key 8 | segment 4 | generation 4 | offset 4 | data length 4 | folder | data
 
 The hash of an entry is xxh3 over its pieces, seeded with the file's random salt and the entry's place, so that bytes of
-an earlier use of the file, or from elsewhere, are no entry here.
+an earlier use of the file, or from elsewhere, are no entry here. The mark depends on the salt too: no message can hold
+what a search for the next entry would have to look at.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -41,6 +42,7 @@ _HEADER = struct.Struct("<4sHHQQ")
 _HEADER_MAGIC = b"JLRH"
 _ENTRY = struct.Struct("<4sIQ")
 _ENTRY_MAGIC = b"JLRE"
+_MARK_SIZE = 4
 _PIECE = struct.Struct("<HQIIII")
 _HEADER_PLACE = 512
 _HASH = struct.Struct("<Q")
@@ -121,7 +123,12 @@ def unpack_pieces(body: bytes) -> Iterator[Piece]:
 def pack_entry(pieces: list[bytes], salt: int, place: int) -> bytes:
     """Return the bytes of an entry that is written at that place of its file."""
     body = b"".join(pieces)
-    return _ENTRY.pack(_ENTRY_MAGIC, len(body), xxh3_64_intdigest(body, salt + place & _SEED_MASK)) + body
+    return _ENTRY.pack(_mark_of(salt), len(body), xxh3_64_intdigest(body, salt + place & _SEED_MASK)) + body
+
+
+def _mark_of(salt: int) -> bytes:
+    """Return the bytes with which the entries of a file begin."""
+    return xxh3_64_digest(_ENTRY_MAGIC, salt)[:_MARK_SIZE]
 
 
 def find_entries(data: bytes, salt: int) -> tuple[list[bytes], int]:
@@ -142,7 +149,8 @@ def find_entries(data: bytes, salt: int) -> tuple[list[bytes], int]:
 
 def _next_entry(data: bytes, salt: int, at: int) -> int:
     """Return the place of the first whole entry from there on, or -1."""
-    while (at := data.find(_ENTRY_MAGIC, at)) >= 0 and at + _ENTRY.size <= len(data):
+    mark = _mark_of(salt)
+    while (at := data.find(mark, at)) >= 0 and at + _ENTRY.size <= len(data):
         _, length, stored = _ENTRY.unpack_from(data, at)
         start = at + _ENTRY.size
         end = start + length

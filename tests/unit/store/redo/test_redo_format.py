@@ -57,10 +57,16 @@ def test_entries_of_another_salt_or_place_are_none(data):
     assert find_entries(data[:FIRST_ENTRY] + b"\0" + data[FIRST_ENTRY:], SALT) == ([], 0)
 
 
+def test_what_begins_an_entry_is_not_known_to_who_writes_messages():
+    marks = {pack_entry([], salt, FIRST_ENTRY)[:4] for salt in range(100)}
+    assert len(marks) == 100, "a file full of such bytes would have to be hashed millions of times"
+
+
 def test_no_bytes_are_too_odd():
     random = Random(1)
+    mark = pack_entry([], SALT, 0)[:4]
     for _ in range(300):
-        noise = random.choice((b"JLRE", b"JLRE\xff\xff\xff\xff", b"JLRE\x01\0\0\0", b"")) + random.randbytes(40)
+        noise = mark + random.choice((b"", b"\xff\xff\xff\xff", b"\x01\0\0\0")) + random.randbytes(40)
         assert find_entries(bytes(FIRST_ENTRY) + noise * 3, SALT)[0] == []
         list(unpack(noise))
         find_header(noise)
