@@ -281,6 +281,8 @@ class FileStore(IndexedStore[Segment]):
         if self._is_compacting or not log.is_prepared or log.removals.held_back or not self._redo_name:
             # A removal that is held back waits for a sync, which nobody would ask for.
             return None
+        if not log.keeps_handle():
+            return None
         tail = log.durability.take_redo()
         return None if tail is None else pack_piece(self._redo_name, *tail) if tail.data else b""
 

@@ -28,6 +28,7 @@ _SKIP_ROWS_MAX = 4096
 _HELD_BACK_MAX = 65536
 _PROBE_NAME = "mark.tmp"
 _PROBE_BYTES = 65536
+_BUSY_FLUSHES = 8
 
 
 class Log:
@@ -102,6 +103,8 @@ class Log:
         self._group_last = 0
         # The last sequence of the newest group.
         self._grouped_sequence = 0
+        # The last flush before the newest segment gave its handle back.
+        self._let_go_at = 0
         index.on_emptied = self._emptied
 
     def resume(self) -> None:
@@ -550,10 +553,19 @@ class Log:
             with suppress(StoreError):
                 # The next flush says so.
                 self.sync()
+        if segment is self._index.active:
+            self._let_go_at = durability.flushed
         with suppress(OSError):
             segment.file.close()
             if durability.flushed == durability.synced:
                 self._mark.close()
+
+    def keeps_handle(self) -> bool:
+        """Return whether the newest segment is not likely to give its handle back soon, which has to wait for a sync.
+
+        Where there are fewer handles than segments, those keep theirs that are written to often.
+        """
+        return not self._open_files.is_full or self.durability.flushed - self._let_go_at >= _BUSY_FLUSHES
 
     def cut_zeros(self) -> None:
         """End the newest segment's file where its records end."""

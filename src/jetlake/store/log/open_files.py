@@ -59,6 +59,11 @@ class OpenFiles:
         self._limit = limit
         self._opened: OrderedDict[Segment, Callable[[Segment], None]] = OrderedDict()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next segment takes the handle of another one."""
+        return len(self._opened) >= self._limit
+
     def use(self, segment: Segment, let_go: Callable[[Segment], None]) -> None:
         """Mark a segment as most recently used, before it opens its file or uses its handle.
 

@@ -28,6 +28,7 @@ __all__ = [
     "Piece",
     "find_entries",
     "find_header",
+    "is_unused",
     "pack_entry",
     "pack_piece",
     "unpack_pieces",
@@ -83,6 +84,12 @@ class Header(NamedTuple):
 def find_header(data: bytes) -> Header | None:
     """Return the newer header of a file; None when it has none of this version."""
     return max(filter(None, map(Header.unpack, (data, data[_HEADER_PLACE:FIRST_ENTRY]))), default=None)
+
+
+def is_unused(data: bytes) -> bool:
+    """Return whether a file without a header never had an entry: zeros, but for a header that a crash cut short."""
+    header, entries = data[:FIRST_ENTRY].strip(b"\0"), data[FIRST_ENTRY:]
+    return _HEADER_MAGIC.startswith(header[: len(_HEADER_MAGIC)]) and entries.count(0) == len(entries)
 
 
 class Piece(NamedTuple):

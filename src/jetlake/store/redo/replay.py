@@ -13,7 +13,7 @@ from jetlake.store.log.log_file import table_of
 from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.record import seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
-from jetlake.store.redo.redo_format import Piece, find_entries, find_header, unpack_pieces
+from jetlake.store.redo.redo_format import Piece, find_entries, find_header, is_unused, unpack_pieces
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES
 
 __all__ = ["replay"]
@@ -48,7 +48,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
             refuse(name, f"the redo log cannot be read: {error}")
             continue
         header = find_header(data) if data is not None else None
-        if data is None or (header is None and data.count(0) < len(data)):
+        if data is None or (header is None and not is_unused(data)):
             refuse(name, "what is there is no redo log of this version")
         elif header is not None:
             contents[header.turn] = (name, *find_entries(data, header.salt))

@@ -76,6 +76,23 @@ def test_stores_that_are_used_in_turns_share_the_handles(disk, syncs):
     assert kept == [3] * STORES if syncs else min(kept) >= 2, "what was not synced had to be, for its handle"
 
 
+def test_the_redo_log_takes_nothing_of_a_store_that_will_soon_give_its_handle_back(disk):
+    stores = open_stores(disk, redo_name="A/streams/S/msgs")
+    for _ in range(10):
+        for store in stores:
+            write(store, b"in turns")
+            assert store.take_redo() is None, "whoever needs the handle would wait for the sync"
+            store.sync()
+    busy = stores[0]
+    taken = []
+    for _ in range(10):
+        write(busy, b"busy")
+        if (piece := busy.take_redo()) is None:
+            busy.sync()
+        taken.append(piece is not None)
+    assert not taken[0] and taken[-1]
+
+
 def test_a_start_leaves_nothing_open(disk):
     for store in open_stores(disk):
         write(store, b"x")

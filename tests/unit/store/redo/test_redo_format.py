@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from jetlake.store.redo.redo_format import FIRST_ENTRY, Header, find_entries, find_header, pack_entry, pack_piece
+from jetlake.store.redo.redo_format import (
+    FIRST_ENTRY,
+    Header,
+    find_entries,
+    find_header,
+    is_unused,
+    pack_entry,
+    pack_piece,
+)
 from jetlake.store.redo.redo_format import unpack_pieces as unpack
 
 SALT = 2**64 - 3
@@ -83,3 +91,12 @@ def test_the_newer_header_counts_and_a_torn_one_leaves_the_one_before():
         torn = bytearray(file)
         torn[place] ^= 0x10
         assert find_header(bytes(torn)) == old
+
+
+def test_a_file_whose_first_header_was_cut_short_had_no_entry(data):
+    for header in (Header(1, 10), Header(2, 20)):
+        for size in range(len(header.pack())):
+            file = bytes(header.place) + header.pack()[:size]
+            assert find_header(file) is None and is_unused(file) and is_unused(file + bytes(9000))
+            assert not is_unused(file.ljust(FIRST_ENTRY, b"\0") + data[FIRST_ENTRY:])
+    assert not is_unused(b"somebody's file")

@@ -171,7 +171,7 @@ def test_a_damaged_entry_is_reported_and_its_message_as_lost(disk, store, log):
     assert f"{FILE_NAMES[0]}.damaged" in disk.names(ROOT)
 
 
-@pytest.mark.parametrize("content", [b"something else", b"JLRH" + bytes(100), bytes(FILE_BYTES + 1)])
+@pytest.mark.parametrize("content", [b"something else", b"JLRH" + b"x" * 5000, bytes(FILE_BYTES + 1)])
 def test_a_foreign_file_is_set_aside_and_reported(disk, store, content):
     disk.put(FIRST_FILE, content)
     reports, store = start(disk)
