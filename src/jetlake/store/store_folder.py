@@ -27,14 +27,21 @@ class StoreFolder:
     Args:
         store_dir: as the server was told; nothing is made before the first stream.
         index_cache_bytes: how much of the index of full segments stays in memory, of all streams together.
+        behind_redo: as `redo.replay` returns it.
     """
 
-    def __init__(self, disk: Disk, store_dir: Path, index_cache_bytes: int = INDEX_CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        store_dir: Path,
+        index_cache_bytes: int = INDEX_CACHE_BYTES,
+        behind_redo: frozenset[str] = frozenset(),
+    ) -> None:
         self.disk = disk
         self.path = store_dir / "jetstream"
         self.names = UnsyncedNames(disk)
         self.remover = Remover(disk)
-        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes))
+        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes), behind_redo)
         self._lists: dict[str, NameList] = {}
 
     def accounts(self) -> list[str]:

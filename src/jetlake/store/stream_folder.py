@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from jetlake.errors import StoreError
 from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import folder_name, list_folders
@@ -85,10 +86,15 @@ class ConsumerFolder(MetaFolder):
 
 
 class SharedResources(msgspec.Struct, gc=False, frozen=True):
-    """What the stores of a server share; None for a store's own."""
+    """What the stores of a server share; None for a store's own.
+
+    Attributes:
+        behind_redo: the names of folders in the redo log that lack something which only that has.
+    """
 
     open_files: OpenFiles | None = None
     index_cache: IndexCache | None = None
+    behind_redo: frozenset[str] = frozenset()
 
 
 class StreamFolder(MetaFolder):
@@ -152,8 +158,12 @@ class StreamFolder(MetaFolder):
                 it raises is the sync's failure.
 
         Raises:
-            StoreError: the folder cannot be made, or the disk does not give back what is in it.
+            StoreError: the folder cannot be made, the disk does not give back what is in it, or refused to take what
+                the redo log has for it.
         """
+        redo_name = "/".join((*self.path.parts[-3:], _MESSAGES))
+        if self.is_made and redo_name in self._shared.behind_redo:
+            raise StoreError(f"open {self.path / _MESSAGES}", "the disk refused what the redo log has for it")
 
         def prepare_sync() -> None:
             self.ensure_made()
@@ -173,7 +183,7 @@ class StreamFolder(MetaFolder):
             before_write=None if self.is_made else self.make,
             before_sync=prepare_sync,
             is_gone=self.is_gone,
-            redo_name="/".join((*self.path.parts[-3:], _MESSAGES)),
+            redo_name=redo_name,
         )
 
     def consumer(self, name: str) -> ConsumerFolder:

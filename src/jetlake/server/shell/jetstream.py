@@ -130,8 +130,8 @@ class JetStreamService:
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
-        replay(RealDisk(), Path(folder), log.error)
-        store_folder = StoreFolder(RealDisk(), Path(jetstream.store_dir), jetstream.index_cache)
+        behind_redo = replay(RealDisk(), Path(folder), log.error)
+        store_folder = StoreFolder(RealDisk(), Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
         engine.report = log.error

@@ -5,6 +5,7 @@ The reasons are in decision 26 (docs/decisions).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,22 +20,28 @@ from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES
 __all__ = ["replay"]
 
 _DAMAGED_SUFFIX = ".damaged"
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
+def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset[str]:
     """Write what the redo log has to the segments that lack it, make it safe, and remove the redo log.
 
-    A crash in the middle does no harm: the next start begins again. A file that cannot be replayed as a whole is set
-    aside.
+    A crash in the middle does no harm: the next start begins again. A damaged file is set aside. Where the disk refuses
+    a segment, the file stays for the next start.
 
     Args:
         folder: the server's; no store of it is open.
         report: logs what may be lost.
+
+    Returns:
+        The folders of stores that lack something and must not be opened: their sequences would be used again.
     """
     names = [name for name in FILE_NAMES if name in disk.names(folder)]
     if not names:
-        return
+        return frozenset()
     damaged: set[str] = set()
+    needed: set[str] = set()
+    behind: set[str] = set()
 
     def refuse(name: str, reason: object) -> None:
         damaged.add(name)
@@ -59,9 +66,14 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
             try:
                 _replay_segment(disk, folder, pieces)
             except OSError as error:
-                refuse(name, f"{store} cannot be written to: {error}")
+                needed.add(name)
+                if error.errno not in _READ_ONLY:  # What nobody can write to can be read as it is.
+                    behind.add(pieces[0].folder)
+                report(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
     try:
         for name in names:
+            if name in needed:
+                continue
             if name in damaged:
                 disk.replace(folder / name, folder / (name + _DAMAGED_SUFFIX))
             else:
@@ -69,6 +81,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
         disk.sync_folder(folder)
     except OSError as error:
         report(f"{folder}: the redo log cannot be removed: {error}")
+    return frozenset(behind)
 
 
 def _read(disk: Disk, path: Path) -> bytes | None:

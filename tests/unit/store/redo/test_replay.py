@@ -12,6 +12,7 @@ from jetlake.store.file_store import FileStore
 from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
+from jetlake.store.store_folder import StoreFolder
 
 ROOT = Path("/data/jetstream")
 NAME = "A/streams/S/msgs"
@@ -191,7 +192,7 @@ def test_a_file_that_cannot_be_read_fails_no_start(disk, store, log):
     assert len(reports) == 1 and store.messages == 1
 
 
-def test_a_segment_that_cannot_be_written_is_reported_and_the_others_are(disk, store, log):
+def test_what_a_segment_cannot_take_waits_for_the_next_start(disk, store, log):
     other = FileStore(disk, ROOT / "A/streams/T/msgs", redo_name="A/streams/T/msgs")
     append(other)
     other.sync()
@@ -206,11 +207,48 @@ def test_a_segment_that_cannot_be_written_is_reported_and_the_others_are(disk, s
 
     disk.fault = refuse
     reports = []
-    replay(disk, ROOT, reports.append)
+    assert replay(disk, ROOT, reports.append) == {NAME}, "it would give the sequence of an acknowledged message again"
     disk.fault = None
     assert len(reports) == 1 and NAME in reports[0]
-    assert FileStore(disk, ROOT / "A/streams/T/msgs").messages == 2
-    assert f"{FILE_NAMES[0]}.damaged" in disk.names(ROOT)
+    other = FileStore(disk, ROOT / "A/streams/T/msgs")
+    assert other.messages == 2
+    with pytest.raises(OSError, match="could not be replayed"):
+        RedoLog(disk, ROOT).make()
+    other.remove(2)
+    other.flush()
+    other.sync()
+    disk.kill()
+    reports, store = start(disk)
+    assert reports == [] and store.messages == 2
+    assert FileStore(disk, ROOT / "A/streams/T/msgs").messages == 1, "replayed twice"
+
+
+def test_a_stream_that_lacks_what_only_the_redo_log_has_is_not_opened(disk, store):
+    disk.kill()
+    folder = StoreFolder(disk, ROOT.parent, behind_redo=frozenset({NAME}))
+    (stream,) = folder.streams("A")
+    with pytest.raises(StoreError, match="redo log"):
+        stream.open_store()
+    disk.replace(FOLDER.parent, FOLDER.parent.with_name("moved-away"))
+    new = folder.stream("A", "S")
+    new.stage_new(b"{}")
+    assert new.open_store().messages == 0, "the name is free"
+
+
+def test_a_disk_that_nobody_can_write_to_is_read_as_it_is(disk, store, log):
+    append(store)
+    commit(disk, log, store)
+
+    def refuse(operation, path):
+        if operation in ("write", "remove", "replace"):
+            raise OSError(errno.EROFS, "read-only")
+
+    disk.fault = refuse
+    reports = []
+    assert replay(disk, ROOT, reports.append) == frozenset() and reports
+    disk.fault = None
+    disk.kill()
+    assert start(disk)[1].messages == 2
 
 
 @pytest.mark.parametrize("folder", ["../../etc/x/y", "A/streams/S/..", "/etc/x/y/z", "A//S/msgs", "A/streams/S", ""])
