@@ -25,7 +25,7 @@ __all__ = ["Medians", "Report", "Sample", "cpu_s", "measure", "parse_arguments",
 def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> argparse.Namespace:
     """The arguments that every benchmark takes: `--quick`, `--json FILE`, and what `extra` adds."""
     parser = argparse.ArgumentParser(description=question)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and less data, under a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats and less data, within minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file too")
     for name, options in extra:
         parser.add_argument(name, **options)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox, next_nuid  # noqa: E402
 from jetlake.spark.options.sink_options import SinkOptions  # noqa: E402
-from jetlake.spark.session import local_settings  # noqa: E402
+from jetlake.spark.session import LOCAL_SETTINGS  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.sink.publisher import Publisher  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402
@@ -250,7 +250,7 @@ class Spark:
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.memory": "2g",
         }
-        for key, value in {**local_settings(), **others}.items():
+        for key, value in {**LOCAL_SETTINGS, **others}.items():
             builder = builder.config(key, value)
         self.session = builder.getOrCreate()
         self.session.sparkContext.setLogLevel("OFF")

@@ -80,7 +80,6 @@ SCRIPT = """
 
     spark = jetlake.spark.session("local[2]")
     assert jetlake.spark.session() is spark
-    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     options = {"servers": sys.argv[1], "messagesPerPartition": "1"}
     rows = spark.read.format("jetstream").options(**options).load(sys.argv[2])
     assert rows.rdd.getNumPartitions() == 2

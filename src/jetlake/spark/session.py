@@ -14,11 +14,10 @@ from jetlake.spark.data_source import JetStream
 from jetlake.spark.java import check_java
 from jetlake.spark.plan.cluster_size import CORES_VARIABLE
 from jetlake.spark.unpacked_home import use_unpacked_home
-from jetlake.spark.worker_sockets import worker_sockets
 
-__all__ = ["is_local", "local_defaults", "local_settings", "prepare_environment", "session"]
+__all__ = ["LOCAL_SETTINGS", "is_local", "local_defaults", "prepare_environment", "session"]
 
-_LOCAL_SETTINGS = {
+LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -27,6 +26,7 @@ _LOCAL_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+"""A machine of one's own needs no web page and no other address than its own, and renames files itself."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 
@@ -83,11 +83,6 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def local_settings() -> dict[str, str]:
-    """Return what suits any local master: no web page, no other address than this machine's own, nor TCP inside it."""
-    return {**_LOCAL_SETTINGS, **worker_sockets()}
-
-
 def local_defaults(master: str) -> dict[str, str]:
     """Return what a local master is set to; nothing for any other."""
     if not is_local(master):
@@ -95,4 +90,4 @@ def local_defaults(master: str) -> dict[str, str]:
     found = _LOCAL.fullmatch(master)
     threads = found[1] if found is not None else "*"
     count = (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
-    return {**local_settings(), "spark.sql.shuffle.partitions": str(count)}
+    return {**LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(count)}

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from jetlake.errors import SparkError
 from jetlake.spark.java import missing_java
 from jetlake.spark.pipelines.runner import explain
-from jetlake.spark.session import is_local, local_settings, prepare_environment
+from jetlake.spark.session import LOCAL_SETTINGS, is_local, prepare_environment
 
 __all__ = ["DEFAULTS", "build_session"]
 
@@ -57,7 +57,7 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
     if active is not None:
         return active
     prepare_environment(master)
-    settings = {**DEFAULTS, **(local_settings() if is_local(master) else {}), **conf}
+    settings = {**DEFAULTS, **(LOCAL_SETTINGS if is_local(master) else {}), **conf}
     if "UTF-8" not in _locale(os.environ).upper().replace("UTF8", "UTF-8"):
         os.environ["LC_ALL"] = "C.UTF-8"
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Djetlake.log.level={log_level}"
