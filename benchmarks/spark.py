@@ -5,7 +5,7 @@ measured: by our source in a batch and as an AvailableNow query, by a source mad
 Spark by a socket that takes the bytes and does not look at them (the ceiling). A query starts once, and then runs for
 as long as one likes: the rate of its micro-batch alone is by Spark's own report, and what jobs of a few rows take says
 what starting costs. Written: our sink, nats-py's `publish_async` with the same message ids and window, and outside
-Spark frames that were made before (the ceiling). Source, sink and nats-py's `publish_async` also run on the embedded
+Spark frames that were made before (the ceiling). All but the naive source and the frames also run on the embedded
 server.
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
@@ -374,6 +374,7 @@ def main() -> None:
     embedded.create_stream("OUT")
     on_embedded = {
         "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
+        "bytes only, embedded server": (lambda: take_bytes(embedded.url, "IN", count), count),
         "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
         "nats-py publish, embedded server": (
             lambda: asyncio.run(publish_with_nats_py(embedded.url, "OUT.x", published)),
@@ -396,6 +397,9 @@ def main() -> None:
         "sink_vs_nats_py_embedded", rates["sink, embedded server"], rates["nats-py publish, embedded server"]
     )
     report.compare("ceiling_source_batch", rates["source batch"], rates["bytes only"])
+    report.compare(
+        "ceiling_source_batch_embedded", rates["source batch, embedded server"], rates["bytes only, embedded server"]
+    )
     report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
     report.compare("ceiling_source_micro_batch", micro_batch, rates["bytes only"])
     report.compare("ceiling_sink", rates["sink"], rates["frames only"])
