@@ -214,10 +214,12 @@ def first_record(data: bytes) -> bytes:
 
 
 def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
-    """Return the message whose record these bytes are; None when they are none."""
+    """Return the message whose record these bytes are; None when they are none, or those of one that was erased."""
     if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data)
+    if sequence >= ERASED:
+        return None
     sequence &= SEQUENCE_MASK
     body = HEAD_SIZE + subject_length
     subject = data[HEAD_SIZE:body]

@@ -82,3 +82,22 @@ def test_a_segment_that_became_shorter_loses_its_end_alone(disk: FaultyDisk) -> 
     while store.compact_step():
         pass
     assert store.lost == [last]
+
+
+def test_an_erased_message_is_removed_though_a_power_cut_took_its_tombstone(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    store.append(b"s.1", b"", b"last", 2000)
+    store.flush()
+    store.sync()
+    newest = store._index.active.file.path
+    before = disk.content(newest)
+    store.remove(3, erase=True)
+    store.flush()
+    disk.kill()
+    disk.put(newest, before)
+    store = open_store(disk)
+    assert store.get(3) is None
+    assert store.messages == 200
+    store.close()
+    store = open_store(disk)
+    assert (store.get(3), store.messages, store.lost) == (None, 200, [])
