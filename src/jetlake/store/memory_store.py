@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 
@@ -38,17 +39,23 @@ class _MemoryBlock(Block):
             self.headers.extend([b""] * count)
             self.payloads.extend([b""] * count)
 
-    def drop_dead_rows(self) -> None:
-        self.headers = list(compress(self.headers, self.live))
-        self.payloads = list(compress(self.payloads, self.live))
-        super().drop_dead_rows()
-
     def forget(self, start: int, end: int) -> None:
         nothing = [b""] * (end - start)
         self.headers[start:end] = nothing
         self.payloads[start:end] = nothing
         if self.is_full and 0 < self.live_count < len(self.live) // 4:
-            self.drop_dead_rows()
+            self._drop_dead_rows()
+
+    def _drop_dead_rows(self) -> None:
+        """Become sparse: keep the rows that live."""
+        live = self.live
+        self.headers = list(compress(self.headers, live))
+        self.payloads = list(compress(self.payloads, live))
+        self.sequences = array("Q", compress(self.sequence_slice(0, len(live)), live))
+        self.sizes = array("I", compress(self.sizes, live))
+        self.subject_ids = array("I", compress(self.subject_ids, live))
+        self.times = array("q", compress(self.times, live))
+        self.live = bytearray(b"\x01") * self.live_count
 
     def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
         return StoredMessage(

@@ -76,7 +76,7 @@ class RedoCommits(Generic[Store]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of the redo log is under way, in the kernel or in a thread."""
+        """Whether an entry, a checkpoint or the making of the files is under way in a thread."""
         return self.is_under_way or self._has_job
 
     def start(self, begun: list[Syncable]) -> tuple[SharedSync | None, list[Syncable]]:

@@ -199,15 +199,6 @@ class Block(ABC):
         self.times.pop()
         self.live.pop()
 
-    def drop_dead_rows(self) -> None:
-        """Become sparse: keep the rows that live."""
-        live = self.live
-        self.sequences = array("Q", compress(self.sequence_slice(0, len(live)), live))
-        self.sizes = array("I", compress(self.sizes, live))
-        self.subject_ids = array("I", compress(self.subject_ids, live))
-        self.times = array("q", compress(self.times, live))
-        self.live = bytearray(b"\x01") * self.live_count
-
     @abstractmethod
     def forget(self, start: int, end: int) -> None:
         """Release what the rows between two hold, which have died."""

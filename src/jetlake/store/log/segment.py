@@ -390,7 +390,7 @@ class Segment(Block):
         return self.sizes[row], self.subject_ids[row]
 
     def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
-        message = self._peek(row) or self._load_at(self.offsets[row], self.sizes[row])
+        message = self._peek(row) or _load_at(self, self.offsets[row], self.sizes[row])
         if message is None or message.sequence != self.sequence_of(row):
             raise DamagedSegmentError(self)
         return message
@@ -409,18 +409,6 @@ class Segment(Block):
         offset, end = place
         message = unpack_message(first_record(self.file.read(end - offset, offset)), self.seed)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
-
-    def _load_at(self, offset: int, size: int) -> StoredMessage | None:
-        """Return the message whose record is there; None when there is no good one."""
-        end = offset + size
-        if self.file.tail.offsets or end > self.size:
-            data, base = self.bytes_between(offset, end)
-            data = data[offset - base : end - base]
-        else:
-            data = self.file.read(end - offset, offset)
-        # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
-        # what the record tells need not be fetched from columns that are far apart in memory.
-        return unpack_message(data, self.seed)
 
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         offsets = self.offsets
@@ -460,6 +448,19 @@ class Segment(Block):
                 break
             place = stop
         return messages
+
+
+def _load_at(segment: Segment, offset: int, size: int) -> StoredMessage | None:
+    """Return the message whose record is there; None when there is no good one."""
+    end = offset + size
+    if segment.file.tail.offsets or end > segment.size:
+        data, base = segment.bytes_between(offset, end)
+        data = data[offset - base : end - base]
+    else:
+        data = segment.file.read(end - offset, offset)
+    # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
+    # what the record tells need not be fetched from columns that are far apart in memory.
+    return unpack_message(data, segment.seed)
 
 
 def _load_span(
