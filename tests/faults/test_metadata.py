@@ -210,13 +210,12 @@ def test_the_first_message_id_is_durable_with_its_message_and_not_synced_on_the_
         assert machine.client.answers[b"_INBOX.id"] == {"stream": "A", "seq": 1, "duplicate": True}
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("fails", ["$G", "streams", "A", "consumers", "c"])
-def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, seed):
+def killed_before_a_sync(folder, seed):
+    """Return a machine, started again, that was killed when it would sync that folder of a new stream or consumer."""
     machine = Machine(seed)
 
     def fault(operation, path):
-        if operation == "sync_folder" and path.name == fails:
+        if operation == "sync_folder" and path.name == folder:
             raise PowerCut
 
     machine.disk.fault = fault
@@ -224,6 +223,13 @@ def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, see
         machine.api(*REQUESTS[0])
         machine.api(*REQUESTS[2])
     machine.crash(power=False)
+    return machine
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("fails", ["$G", "streams", "A", "consumers", "c"])
+def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, seed):
+    machine = killed_before_a_sync(fails, seed)
     if "A" not in machine.jetstream.streams:
         return
     has_consumer = "c" in machine.jetstream.streams["A"].consumers
@@ -240,17 +246,7 @@ def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, see
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("fails", ["$G", "streams", "A", "consumers", "c"])
 def test_what_a_start_finds_unsynced_is_durable_when_it_is_created_again(fails, seed):
-    machine = Machine(seed)
-
-    def fault(operation, path):
-        if operation == "sync_folder" and path.name == fails:
-            raise PowerCut
-
-    machine.disk.fault = fault
-    with suppress(PowerCut):
-        machine.api(*REQUESTS[0])
-        machine.api(*REQUESTS[2])
-    machine.crash(power=False)
+    machine = killed_before_a_sync(fails, seed)
     assert "error" not in machine.api(*REQUESTS[0])
     is_alone = fails not in ("consumers", "c")
     if not is_alone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -35,6 +35,16 @@ class World:
         self.half_filed = 0
         self.store = self.open()
         self.names = self.random.choice((3, 12, 60))
+
+    @classmethod
+    def filled(cls, *, segments: int, names: int | None = None) -> Self:
+        """Return a world whose store has so many segments, with messages of so many subjects."""
+        world = cls(1)
+        world.names = names or world.names
+        while len(world.store._index.blocks) < segments:
+            world.publish()
+            world.flush()
+        return world
 
     def open(self) -> FileStore:
         cache = IndexCache(self.random.choice((0, 1 << 20)))
@@ -125,6 +135,14 @@ class World:
         self.store.compact_step()
         self.half_filed += self.store._index.subjects._filing is not None
 
+    def rewrite(self, segment: Segment) -> None:
+        """Remove every second message of a segment, and compact until it is rewritten."""
+        for sequence in range(segment.first, segment.first + segment.row_count, 2):
+            self.store.remove(sequence)
+            del self.subjects[sequence]
+        while not segment.generation:
+            assert self.store.compact_step()
+
     def reopen(self) -> None:
         self.flush()
         if self.random.randrange(2):
@@ -132,7 +150,11 @@ class World:
         self.disk.kill()
         self.store = self.open()
 
-    def check(self) -> None:
+    def check(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._check_some()
+
+    def _check_some(self) -> None:
         store, random = self.store, self.random
         assert store.subjects() == Counter(self.subjects.values())
         assert (store.messages, store.last_sequence, store.lost) == (len(self.subjects), self.last, [])
@@ -208,11 +230,7 @@ def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
 
 @pytest.mark.parametrize("steps", [1, 5, 10, 40])
 def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: int) -> None:
-    world = World(1)
-    world.names = 5
-    while len(world.store._index.blocks) < 5:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=5, names=5)
     store = world.store
     segment = store._index.blocks[0]
     store._filing._draft = draft = PieceDraft(segment, store._index)
@@ -232,22 +250,16 @@ def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: 
     while store.compact_step():
         pass
     assert segment.piece is not None
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
     store.close()
     world.disk.remove(FOLDER / "index")
     world.disk.kill()
     world.store = world.open()
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
-    world = World(1)
-    world.names = 2
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3, names=2)
     rows = world.store._index.blocks[0].row_count
     steps = 0
     while not world.store._index.subjects.filed.blocks:
@@ -258,18 +270,10 @@ def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
 
 
 def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
-    world = World(1)
-    world.names = 60
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3, names=60)
     store = world.store
     segment = store._index.blocks[0]
-    for sequence in range(1, segment.row_count + 1, 2):
-        store.remove(sequence)
-        del world.subjects[sequence]
-    while not segment.generation:
-        assert store.compact_step()
+    world.rewrite(segment)
     assert segment.filed is not None
     assert segment.piece is None
     steps = 0
@@ -280,28 +284,18 @@ def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
             world.remove_all_of_a_subject()
             world.flush()
     assert steps > 2 * segment.row_count / 5, "rows, subjects, and each part of the piece by itself"
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
     world.reopen()
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_piece_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(1)
-    world.names = 60
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3, names=60)
     store = world.store
     segment = store._index.blocks[0]
-    for sequence in range(1, segment.row_count + 1, 2):
-        store.remove(sequence)
-        del world.subjects[sequence]
-    while not segment.generation:
-        assert store.compact_step()
+    world.rewrite(segment)
     assert segment.filed is not None and segment.piece is None
     rows = segment.row_count
     monkeypatch.setattr(Postings, "of_rows", lambda _rows: pytest.fail("all rows at once"))
@@ -309,18 +303,13 @@ def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_
     assert len(steps) > rows / 5 + rows / 3
     world.subjects = {each: name for each, name in world.subjects.items() if each >= segment.first + 20}
     monkeypatch.undo()
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 def test_a_purge_of_the_oldest_lets_a_segment_be_filed_first_a_few_subjects_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(1)
-    world.names = 60
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3, names=60)
     store, subjects = world.store, world.store._index.subjects
     while subjects._filing is None:
         world.keep_house()
@@ -338,8 +327,7 @@ def test_a_purge_of_the_oldest_lets_a_segment_be_filed_first_a_few_subjects_at_a
     assert sum(filed) > 5
     assert max(filed) == 1
     world.subjects = {world.last: world.subjects[world.last]}
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 @pytest.mark.parametrize("what", ["keep", "max_msgs", "max_bytes"])
@@ -372,11 +360,7 @@ def test_the_columns_of_the_oldest_segment_are_read_in_a_step_of_their_own(
 
 
 def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a_kill() -> None:
-    world = World(1)
-    world.names = 60
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3, names=60)
     store, disk = world.store, world.disk
     segment = store._index.blocks[0]
     writes: list[list[int]] = []
@@ -400,21 +384,16 @@ def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a
     assert len(parts) > 5
     assert all(len(step) == 1 for step in parts)
     assert sum(step[0] > 2 * 256 for step in parts) <= 2, "the head, and the postings, which are in whole pages"
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
     disk.kill()
     world.store = world.open()
     assert world.store._index.blocks[0].piece is not None
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "refused"])
 def test_a_piece_that_is_not_written_to_its_end_is_no_piece(fault: str) -> None:
-    world = World(1)
-    while len(world.store._index.blocks) < 3:
-        world.publish()
-        world.flush()
+    world = World.filled(segments=3)
     store, disk = world.store, world.disk
     segment = store._index.blocks[0]
     piece = segment.file.path.with_suffix(".idx")
@@ -437,8 +416,7 @@ def test_a_piece_that_is_not_written_to_its_end_is_no_piece(fault: str) -> None:
     for _ in range(200):
         world.keep_house()
     assert (piece in disk.files()) == (fault == "refused")
-    for _ in range(10):
-        world.check()
+    world.check(times=10)
 
 
 def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():

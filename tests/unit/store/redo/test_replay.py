@@ -1,6 +1,7 @@
 """The replay: a start writes to segments what they lack, and leaves alone what is none of the redo log's business."""
 
 import errno
+import os
 from pathlib import Path
 from random import Random
 
@@ -69,6 +70,16 @@ def lose_unsynced(disk, path):
     disk.cut_power()
 
 
+def refusing(number, *operations, on=None):
+    """Return a fault of the disk: these operations fail with that error, on every file or on one."""
+
+    def refuse(operation, path):
+        if operation in operations and on in (None, path):
+            raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
 def test_what_one_entry_has_of_many_messages_is_there_after_a_power_cut(disk, store, log):
     for _ in range(3):
         append(store)
@@ -123,12 +134,7 @@ def test_an_overwritten_message_waits_for_a_sync_and_stays_overwritten(disk, sto
 def test_a_failed_write_waits_for_a_sync(disk, store, log):
     append(store)
     commit(disk, log, store)
-
-    def refuse(operation, path):
-        if operation == "write":
-            raise OSError(errno.ENOSPC, "full")
-
-    disk.fault = refuse
+    disk.fault = refusing(errno.ENOSPC, "write")
     with pytest.raises(StoreError):
         append(store)
     disk.fault = None
@@ -142,12 +148,7 @@ def test_a_failed_write_waits_for_a_sync(disk, store, log):
 def test_what_a_failed_sync_dropped_is_written_again(disk, store, log):
     append(store)
     commit(disk, log, store)
-
-    def refuse(operation, path):
-        if operation == "sync":
-            raise OSError(errno.EIO, "broken")
-
-    disk.fault = refuse
+    disk.fault = refusing(errno.EIO, "sync")
     file = log.rotate(wipes=False)
     assert [refused for refused, _ in log.checkpoint(file, wipes=False)] == [store]
     disk.fault = None
@@ -200,12 +201,7 @@ def test_what_a_segment_cannot_take_waits_for_the_next_start(disk, store, log):
         append(each)
     log.append([store, other], [store.take_redo(), other.take_redo()])()
     lose_unsynced(disk, SEGMENT)
-
-    def refuse(operation, path):
-        if operation == "write" and path == SEGMENT:
-            raise OSError(errno.EIO, "broken")
-
-    disk.fault = refuse
+    disk.fault = refusing(errno.EIO, "write", on=SEGMENT)
     reports = []
     assert replay(disk, ROOT, reports.append) == {NAME}, "it would give the sequence of an acknowledged message again"
     disk.fault = None
@@ -238,12 +234,7 @@ def test_a_stream_that_lacks_what_only_the_redo_log_has_is_not_opened(disk, stor
 def test_a_disk_that_nobody_can_write_to_is_read_as_it_is(disk, store, log):
     append(store)
     commit(disk, log, store)
-
-    def refuse(operation, path):
-        if operation in ("write", "remove", "replace"):
-            raise OSError(errno.EROFS, "read-only")
-
-    disk.fault = refuse
+    disk.fault = refusing(errno.EROFS, "write", "remove", "replace")
     reports = []
     assert replay(disk, ROOT, reports.append) == frozenset() and reports
     disk.fault = None
