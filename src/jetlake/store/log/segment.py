@@ -224,7 +224,8 @@ class Segment(Block):
     def bring_back(self) -> bool:
         """Have the columns in memory; False when messages turned out to be lost on the way."""
         count = self.live_count
-        return len(self.sizes) >= 0 and self.live_count == count
+        self.load_columns()
+        return self.live_count == count
 
     def release(self, part: str) -> None:
         """Release a part of a filed segment."""
