@@ -84,6 +84,13 @@ def test_nothing_is_collected_before_the_server_has_started(turns):
     assert gc.isenabled(), "also after a start that failed"
 
 
+def test_a_process_that_ends_does_not_take_its_objects_apart(turns):
+    with without_collections():
+        node = garbage()
+    gc.collect()  # as Python's end does
+    assert node() is not None
+
+
 def test_no_collection_but_the_full_one_looks_at_many_objects(turns):
     GarbageCollection(turns).start()
     sizes = []
