@@ -176,7 +176,7 @@ def test_a_start_after_a_clean_stop_asks_little_of_the_disk_and_syncs_nothing(mo
     assert set(machine.jetstream.streams["B"].consumers) == {"c"}
     assert not SYNCS.intersection(operation for operation, _ in called)
     of_one = [(operation, path) for operation, path in called if "B" in path.parts]
-    assert len(of_one) <= 18, "a start with many streams takes as long as what it asks of the disk for each"
+    assert len(of_one) <= 9, "a start with many streams takes as long as what it asks of the disk for each"
 
 
 def test_a_new_stream_or_consumer_does_not_touch_the_disk_before_its_sync():

@@ -75,6 +75,7 @@ class FileStore(IndexedStore[Segment]):
             sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
         redo_name: the folder's name in the redo log, under which a start finds it.
+        is_unwritten: nothing is in the folder, and there is no list of segments.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -103,6 +104,7 @@ class FileStore(IndexedStore[Segment]):
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
         redo_name: str = "",
+        is_unwritten: bool = False,
     ) -> None:
         open_files = open_files or OpenFiles(files_max())
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
@@ -114,7 +116,7 @@ class FileStore(IndexedStore[Segment]):
             mark,
             random_bytes,
             note,
-            is_new=before_write is not None,
+            is_empty=is_unwritten or before_write is not None,
             reuses_sequences=reuses_sequences,
         )
         index = Index(found.segments[-1], StoreHooks())
@@ -410,15 +412,15 @@ def _recover(
     random_bytes: Callable[[int], bytes],
     note: Callable[[str], None],
     *,
-    is_new: bool,
+    is_empty: bool,
     reuses_sequences: bool,
 ) -> Recovered:
-    """Recover what the folder holds, with at least one segment; a missing folder is made, unless it is new."""
+    """Recover what the folder holds, with at least one segment; a missing folder is made, unless it is to be empty."""
 
     def new_key() -> int:
         return int.from_bytes(random_bytes(8), "little") | 1
 
-    if is_new:
+    if is_empty:
         # Even a look at a name waits for whoever makes or renames another one in the same folder.
         found = Recovered()
         found.key = new_key()

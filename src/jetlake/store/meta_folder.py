@@ -13,7 +13,7 @@ from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
-from jetlake.store.files.disk import Disk
+from jetlake.store.files.disk import Disk, Kind
 from jetlake.store.files.folders import free_name, remove_all
 from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within
 from jetlake.store.files.removal import Removal
@@ -94,7 +94,8 @@ class MetaFolder:
         self._is_own = True  # not somebody else's that has the same name
         self._is_adopted = False
         self._stillborn: StoreError | None = None
-        self._gone = threading.Event()
+        self._is_gone = False
+        self._found: dict[str, Kind] | None = None
 
     @property
     def is_made(self) -> bool:
@@ -162,7 +163,7 @@ class MetaFolder:
         if self._is_made:
             return
         with self._lock:
-            if self._is_made or self._gone.is_set() or self._parent_is_gone():
+            if self._is_made or self._is_gone or self._parent_is_gone():
                 return
             if not self._is_own:
                 self._make_own()
@@ -234,7 +235,7 @@ class MetaFolder:
                     return
                 with self._lock:
                     staged, self._staged = self._staged, None
-                    if staged is None or self._gone.is_set():
+                    if staged is None or self._is_gone:
                         return
                     self._in_sync = staged.aside
                 self._put_in_place(staged)
@@ -261,14 +262,14 @@ class MetaFolder:
                 aside = self._in_sync = self._write_aside(staged.data)
         sync_file(self.disk, aside)
         with self._lock:
-            if self._gone.is_set():
+            if self._is_gone:
                 return
             self.disk.replace(aside, self.path / _META)
             self.names.changed(self.path)
         self.names.sync(self.path)
         with self._lock, suppress(OSError):
             # For the day when the first one is damaged; nobody waits for it.
-            if not self._gone.is_set():
+            if not self._is_gone:
                 replace_file(self.disk, self.path / _META_COPY, staged.data, durable=False)
 
     def close(self) -> None:
@@ -284,10 +285,28 @@ class MetaFolder:
         """Nothing to do: the next sync writes anew what a failed one left in doubt."""
 
     def adopt(self) -> None:
-        """Take over a folder that was found: its name, or its meta file's, may not be safe yet."""
+        """Take over a folder that was found: its name, or its meta file's, may not be safe yet.
+
+        Whoever found it notes the folder above as changed.
+        """
         self.names.changed(self.path)
-        self.names.changed(self.path.parent)
         self._is_adopted = True
+
+    def look(self) -> None:
+        """List the folder once for all that opens it, until `use`.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._found = self.disk.kinds(self.path)
+
+    def use(self) -> None:
+        """Forget what `look` saw: from now on the folder changes."""
+        self._found = None
+
+    def lacks(self, name: str) -> bool:
+        """Return whether `look` saw that there is no such name; False when nobody looked."""
+        return self._found is not None and name not in self._found
 
     def ensure_made(self) -> None:
         """Return when a folder is on disk with its meta file: before that nothing in it can be promised.
@@ -316,7 +335,7 @@ class MetaFolder:
         """
         try:
             with self._lock:
-                if not self._gone.is_set():
+                if not self._is_gone:
                     replace_file(self.disk, self.path / name, data, durable=False)
             sync_file(self.disk, self.path / name)
             self.disk.sync_folder(self.path)
@@ -364,7 +383,7 @@ class MetaFolder:
         Raises:
             OSError: the disk refused.
         """
-        kinds = self.disk.kinds(self.path)
+        kinds = self._found if self._found is not None else self.disk.kinds(self.path)
         foreign = foreign_names(self.layout, kinds)
         for name in kinds:
             if name.endswith(ASIDE_SUFFIX) and name not in foreign:
@@ -381,21 +400,21 @@ class MetaFolder:
     def _move_aside(self) -> Path | None:
         with self._lock:
             if not self._is_own:
-                self._gone.set()
+                self._is_gone = True
                 return None
             target = free_name(self.disk, self.path)
             self.names.move(self.path, lambda: self.disk.replace(self.path, target), self.path / CONSUMERS_NAME)
-            self._gone.set()
+            self._is_gone = True
         return target
 
     def is_gone(self) -> bool:
         """Return whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
         with self._lock:
-            is_gone = self._gone.is_set()
+            is_gone = self._is_gone
         return is_gone or self._parent_is_gone()
 
     def discard(self) -> None:
         """Write nothing more: the folder went with one above it."""
         with self._lock:
-            self._gone.set()
+            self._is_gone = True
         self.names.forget(self.path)

@@ -68,6 +68,7 @@ class StoreFolder:
         listed = self._list(account)
         folders = [StreamFolder(self.disk, path, self._shared, self.names, listed) for path in paths]
         if folders:
+            self.names.changed(path)
             self.names.changed(path.parent)
             self.names.changed(self.path)
         for folder in folders:

@@ -19,7 +19,7 @@ import msgspec
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
-from jetlake.store.files.disk import Disk
+from jetlake.store.files.disk import Disk, Kind
 from jetlake.store.files.folders import folder_name, list_folders
 from jetlake.store.files.name_list import NameList
 from jetlake.store.files.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES
@@ -33,6 +33,7 @@ from jetlake.store.meta_folder import CONSUMERS_NAME, MetaFolder, ignore
 __all__ = ["ConsumerFolder", "SharedResources", "StreamFolder"]
 
 _MESSAGES = "msgs"
+_SEGMENTS = "segments"
 
 
 class ConsumerFolder(MetaFolder):
@@ -69,6 +70,7 @@ class ConsumerFolder(MetaFolder):
             before_write=self.make,
             before_sync=self.ensure_made,
             is_gone=self.is_gone,
+            names=self._found,
         )
 
     def _add_folder(self) -> None:
@@ -124,7 +126,7 @@ class StreamFolder(MetaFolder):
         was_new = self._is_new
         super().sync()
         with self._lock:
-            if was_new and not self._is_new and not self._gone.is_set() and self.listed is not None:
+            if was_new and not self._is_new and not self._is_gone and self.listed is not None:
                 self.listed.add(self.path.name)
 
     def _move_aside(self) -> Path | None:
@@ -161,9 +163,10 @@ class StreamFolder(MetaFolder):
             StoreError: the folder cannot be made, the disk does not give back what is in it, or refused to take what
                 the redo log has for it.
         """
+        folder = self.path / _MESSAGES
         redo_name = "/".join((*self.path.parts[-3:], _MESSAGES))
         if self.is_made and redo_name in self._shared.behind_redo:
-            raise StoreError(f"open {self.path / _MESSAGES}", "the disk refused what the redo log has for it")
+            raise StoreError(f"open {folder}", "the disk refused what the redo log has for it")
 
         def prepare_sync() -> None:
             self.ensure_made()
@@ -171,12 +174,12 @@ class StreamFolder(MetaFolder):
 
         return FileStore(
             self.disk,
-            self.path / _MESSAGES,
+            folder,
             segment_bytes=segment_bytes,
             tail_bytes=tail_bytes,
             open_files=self._shared.open_files,
             index_cache=self._shared.index_cache,
-            segment_list=self.path / "segments",
+            segment_list=self.path / _SEGMENTS,
             note=note,
             report=report,
             reuses_sequences=reuses_sequences,
@@ -184,7 +187,17 @@ class StreamFolder(MetaFolder):
             before_sync=prepare_sync,
             is_gone=self.is_gone,
             redo_name=redo_name,
+            is_unwritten=self._is_unwritten(folder),
         )
+
+    def _is_unwritten(self, folder: Path) -> bool:
+        """Return whether a start saw that no message was ever written: the folder of messages is there, and empty."""
+        if self._found is None or _SEGMENTS in self._found or self._found.get(_MESSAGES) is not Kind.FOLDER:
+            return False
+        try:
+            return not self.disk.names(folder)
+        except OSError:
+            return False  # Whoever opens it tells.
 
     def consumer(self, name: str) -> ConsumerFolder:
         """Return the place of a consumer, which may not be there yet."""
@@ -200,10 +213,12 @@ class StreamFolder(MetaFolder):
         Raises:
             StoreError: the disk refused, so that nobody knows which consumers there are.
         """
-        if not self.is_made:
+        if not self.is_made or self.lacks(CONSUMERS_NAME):
             return []
         paths = list_folders(self.disk, self.path / CONSUMERS_NAME, CONSUMERS, note)
         folders = [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in paths]
+        if folders:
+            self.names.changed(self.path / CONSUMERS_NAME)
         for folder in folders:
             folder.adopt()
         return folders

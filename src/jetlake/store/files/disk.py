@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 from enum import Enum
-from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +14,6 @@ __all__ = ["Disk", "Kind", "RealDisk"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-_NAME = attrgetter("name")
 # A link is not followed, since what it points to is not the store's; whatever is no file must not make anybody wait.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -214,7 +212,7 @@ class RealDisk:
     def kinds(self, path: Path) -> dict[str, Kind]:
         try:
             with os.scandir(path) as entries:
-                return {entry.name: _kind(entry) for entry in sorted(entries, key=_NAME)}
+                return dict(sorted([(entry.name, _kind(entry)) for entry in entries]))
         except (FileNotFoundError, NotADirectoryError):
             return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class FileJournal:
         before_write: called before a file is made.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+        names: what is in the folder; None = `load` looks.
     """
 
     durable = True
@@ -57,12 +58,14 @@ class FileJournal:
         before_write: Callable[[], None] = lambda: None,
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
+        names: Collection[str] | None = None,
     ) -> None:
         self._owner = journal_format.owner_tag(owner)
         self._note = note
         self.state_source: Callable[[], ConsumerState] | None = None
         self._disk = disk
         self._folder = folder
+        self._names = names
         self._grown_bytes = grown_bytes
         self._random_bytes = random_bytes
         self._before_write = before_write
@@ -291,7 +294,9 @@ class FileJournal:
 
     def load(self) -> ConsumerState:
         try:
-            names = self._disk.names(self._folder)
+            names, self._names = self._names, None
+            if names is None:
+                names = self._disk.names(self._folder)
             numbers = sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
             self._taken = set(numbers)
             self._is_begun = _BEGUN in names

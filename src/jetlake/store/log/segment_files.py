@@ -89,8 +89,9 @@ def find_segments(
 
 
 def _check_places(disk: Disk, folder: Path, numbers: list[int], listed: Listed) -> None:
-    names = set(disk.names(folder))
-    for number in listed.segments.keys() - set(numbers):
+    absent = listed.segments.keys() - set(numbers)
+    names = set(disk.names(folder)) if absent else set()
+    for number in absent:
         if segment_name(number) in names:
             raise StoreError(f"read {folder / segment_name(number)}", "it is no plain file, though it was one")
 

@@ -171,7 +171,7 @@ class JetStream:
 
     def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream[Consumer]:
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
-        stream = Stream[Consumer](self.services, self.account, self.captured, usage, config, created_ns, home)
+        stream: Stream[Consumer] = Stream(self.services, self.account, self.captured, usage, config, created_ns, home)
         stream.copying = Sourcing(stream.name, self.services, self.account, home, stream.copy_path)
         if stream.config.first_seq and not stream.store.first_sequence:
             stream.begin_at(stream.config.first_seq)

@@ -65,6 +65,8 @@ class Sourcing:
         elif config.mirror is None and self._mirror is not None:
             self._mirror.close(deleted=True)
             self._mirror = None
+        if not config.sources and not self._sources:
+            return
         wanted = {index_name(source): source for source in config.sources}
         for name in self._sources.keys() - wanted.keys():
             self._sources.pop(name).close(deleted=True)

@@ -186,7 +186,7 @@ class _StreamHome:
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
-        if not self._folder.is_made:
+        if not self._folder.is_made or self._folder.lacks(name):
             return None
         try:
             data = read_file(self._folder.disk, self._folder.path / name)
@@ -200,6 +200,7 @@ class _StreamHome:
 
     def _save(self, name: str, body: bytes, *, durable: bool = True) -> None:
         path = self._folder.path / name
+        self._folder.use()
         try:
             self._folder.make()
             replace_file(self._folder.disk, path, self._hashed(body), durable=durable)
@@ -220,6 +221,7 @@ class _StreamHome:
         folders, self._consumers = self._consumers, []
         for folder in folders:
             try:
+                folder.look()
                 meta = folder.read_meta()
                 if meta is None and folder.remove_stillborn(self._note):
                     continue
@@ -230,6 +232,7 @@ class _StreamHome:
                 continue
             _tidy(folder, self._note)
             yield record, _ConsumerHome(folder, self._removals, self._note)
+            folder.use()
 
     def set_aside(self, name: str, reason: str) -> None:
         self._miss(self._folder.consumer(name), reason)
@@ -334,6 +337,7 @@ class FolderStorage:
             )
         for folder in folders:
             try:
+                folder.look()
                 meta = folder.read_meta()
                 if meta is None and folder.remove_stillborn(self._note):
                     continue
@@ -350,6 +354,7 @@ class FolderStorage:
             if folder.listed is not None:
                 folder.listed.add(folder.path.name)
             yield record.config, record.created_ns, home
+            folder.use()
 
     def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
         self.set_aside[account, folder.path.name] = reason

@@ -138,9 +138,14 @@ class Retention:
         later turns; `finish_sweep` waits for it.
         """
         is_under_way = self._sweep is not None
+        if not is_under_way and not self._may_remove():
+            return
         self._sweep = self._sweep_in_steps()
         if not is_under_way:
             self._begin(self.finish_sweep())
+
+    def _may_remove(self) -> bool:
+        return self.policy is not RetentionPolicy.LIMITS and self._store.messages > 0 and not self._missing
 
     def finish_sweep(self) -> Steps[None]:
         """Carry out the sweep that is under way, if there is one, with whoever does so already."""
@@ -161,7 +166,7 @@ class Retention:
         self._sweep = None
 
     def _sweep_in_steps(self) -> Steps[None]:
-        if self.policy is RetentionPolicy.LIMITS or not self._store.messages or self._missing:
+        if not self._may_remove():
             return
         if self.policy is RetentionPolicy.INTEREST:
             if not self._consumers:
