@@ -24,6 +24,8 @@ BIN = Path(sys.executable).parent
 PEER, OURS = KINDS = ("nats-server", "jetlake")
 COMMANDS = {PEER: [str(BIN / "nats-server")], OURS: [str(BIN / "jetlake"), "serve"]}
 START_S = 60
+STOP_S = 15
+"""A stop that takes longer ends in a kill: with 10,000 consumers on a stream nats-server's takes minutes."""
 
 
 class Running(NamedTuple):
@@ -37,6 +39,15 @@ class Running(NamedTuple):
     def url(self) -> str:
         """Where clients connect."""
         return f"nats://127.0.0.1:{self.port}"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @cache
@@ -83,7 +94,6 @@ def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more
                 time.sleep(0.02)
         yield running._replace(pid=process.pid)
     finally:
-        process.terminate()
-        process.wait()
+        _stop(process)
         if kept is None:
             shutil.rmtree(folder, ignore_errors=True)
