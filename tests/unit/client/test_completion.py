@@ -29,7 +29,7 @@ async def test_objects_hide_what_only_the_client_calls(fake):
         consumer.fetch(1): {"receive", "ended", "forbidden", "disconnected"},
         consumer.consume(): {"failed", "report", "will_be_emptied"},
         stream_handle(js.api, "S").ordered(): {"fetch_once"},
-        pending: {"known", "observe", "raw_subject"},
+        pending: {"known", "observe", "is_observed"},
         jetlake.Server(): {"engine", "clock_moved", "make_connection", "open_socket", "defects"},
     }
     for value, hidden in shown.items():

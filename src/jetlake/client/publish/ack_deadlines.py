@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.single_message import SingleMessage
 from jetlake.errors import PublishTimeoutError
 
 __all__ = ["AckDeadlines"]
@@ -44,11 +44,11 @@ class AckDeadlines:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pending: dict[bytes, PendingAck],
+        pending: dict[bytes, SingleMessage],
         ack_timeout_s: float,
         *,
         is_connected: Callable[[], bool],
-        repeat: Callable[[bytes, PendingAck], None],
+        repeat: Callable[[bytes, SingleMessage], None],
         give_up: Callable[[list[bytes], Exception], None],
         split_runs: Callable[[float], float | None],
     ) -> None:
@@ -78,19 +78,19 @@ class AckDeadlines:
             self.timer.cancel()
             self.timer = None
 
-    def restart(self, reply: bytes, pending: PendingAck) -> None:
+    def restart(self, reply: bytes, pending: SingleMessage) -> None:
         """Start the wait of a message that is sent now; one that has a timeout of its own may need an earlier timer."""
-        pending._is_late = False
+        pending.is_late = False
         self._wait_half(reply, pending)
-        if pending._timeout_s is not None and (self.timer is None or self.timer.when() > pending._deadline):
-            self.arm(pending._deadline)
+        if pending.timeout_s is not None and (self.timer is None or self.timer.when() > pending.deadline):
+            self.arm(pending.deadline)
 
-    def _wait_half(self, reply: bytes, pending: PendingAck) -> None:
+    def _wait_half(self, reply: bytes, pending: SingleMessage) -> None:
         """Give the message half of its time: the first, or the second."""
-        wait_s = self._ack_timeout_s if pending._timeout_s is None else pending._timeout_s
-        pending._deadline = self._loop.time() + wait_s / 2
-        if pending._timeout_s is not None:
-            heappush(self._own, (pending._deadline, reply))
+        wait_s = self._ack_timeout_s if pending.timeout_s is None else pending.timeout_s
+        pending.deadline = self._loop.time() + wait_s / 2
+        if pending.timeout_s is not None:
+            heappush(self._own, (pending.deadline, reply))
 
     def _sweep(self) -> None:
         """Give up what is overdue, after a second try if it may be sent twice."""
@@ -103,17 +103,17 @@ class AckDeadlines:
         run_at = self._split_runs(now)
         # Of those without a timeout of their own, the one that is due next stands first.
         for reply, pending in self._pending.items():
-            if pending._timeout_s is None:
-                if pending._deadline > now:
-                    next_at = pending._deadline
+            if pending.timeout_s is None:
+                if pending.deadline > now:
+                    next_at = pending.deadline
                     break
                 overdue.append(reply)
         own = self._own
         while own and (own[0][0] <= now or own[0][1] not in self._pending):
             deadline, reply = heappop(own)
-            if reply in self._pending and self._pending[reply]._deadline == deadline:
+            if reply in self._pending and self._pending[reply].deadline == deadline:
                 overdue.append(reply)
-        self._time_out([reply for reply in overdue if self._pending[reply]._is_late])
+        self._time_out([reply for reply in overdue if self._pending[reply].is_late])
         self._begin_second_half([reply for reply in overdue if reply in self._pending])
         if next_at is None and self._pending:
             next_at = now + self._ack_timeout_s / 2
@@ -124,7 +124,7 @@ class AckDeadlines:
     def _time_out(self, replies: list[bytes]) -> None:
         by_wait: dict[float, list[bytes]] = {}
         for reply in replies:
-            wait_s = self._pending[reply]._timeout_s
+            wait_s = self._pending[reply].timeout_s
             by_wait.setdefault(self._ack_timeout_s if wait_s is None else wait_s, []).append(reply)
         for wait_s, late in by_wait.items():
             self._give_up(late, PublishTimeoutError(f"no acknowledgement within {wait_s:g} s"))
@@ -132,6 +132,6 @@ class AckDeadlines:
     def _begin_second_half(self, replies: list[bytes]) -> None:
         for reply in replies:
             self._pending[reply] = pending = self._pending.pop(reply)
-            pending._is_late = True
+            pending.is_late = True
             self._wait_half(reply, pending)
             self._repeat(reply, pending)

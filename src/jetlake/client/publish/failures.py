@@ -50,7 +50,7 @@ class Failures:
 
     def report(self, failed: Iterable[PendingAck]) -> None:
         """Report messages that were given up, unless somebody awaits them, and keep them for `check`."""
-        unobserved = [pending for pending in failed if not pending._observed]
+        unobserved = [pending for pending in failed if not pending.is_observed]
         if unobserved:
             self._kept = (self._kept + unobserved)[-_KEPT_MAX:]
             self._signal(PublishWindowError(_told(unobserved)))
@@ -62,14 +62,14 @@ class Failures:
             PublishWindowError: there is some.
         """
         kept, self._kept = self._kept, []
-        told = _told([pending for pending in kept if not pending._observed])
+        told = _told([pending for pending in kept if not pending.is_observed])
         if told:
             raise PublishWindowError(told)
 
     def disown(self, pendings: list[PendingAck]) -> None:
         """Report the failures of messages, past and future, whose publisher no longer waits for them."""
         for pending in pendings:
-            pending._observed = False
+            pending.observe(is_observed=False)
         self.report([pending for pending in pendings if pending.error is not None])
 
 

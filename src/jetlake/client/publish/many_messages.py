@@ -143,7 +143,7 @@ class ManyMessages:
     def leave(self) -> None:
         """Leave what is under way to the window, which tells of failures that nobody has heard of."""
         for run in self._runs:
-            run.is_observed = False
+            run.is_all_observed = False
         self._collect()
         split = [one for run in self._runs for one in run.pendings]
         self._window.disown([pending for _, pending in (*self._failures, *self._pendings, *split)])
@@ -176,7 +176,7 @@ class ManyMessages:
                 await self._put_each(chunk[start:])
                 return
             end = start + window.messages_max - window.pending
-            run = PublishRun(subjects[start:end], payloads[start:end], self._taken)
+            run = PublishRun(subjects[start:end], payloads[start:end], self._taken, is_observed=True)
             window.put_run(run)
             self._runs.append(run)
             self._taken += len(run)

@@ -11,6 +11,7 @@ from jetlake.client.publish.messages_under_way import MessagesUnderWay
 from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_runs import RUN_MAX, PublishRun
+from jetlake.client.publish.single_message import SingleMessage
 from jetlake.protocol import encoder
 
 __all__ = ["MessageSender"]
@@ -52,7 +53,9 @@ class MessageSender:
         "_next",
         "_on_run",
         "_open",
+        "_payloads",
         "_prefix",
+        "_subjects",
         "_subscribe",
         "_turn_frames",
         "_under_way",
@@ -82,6 +85,8 @@ class MessageSender:
         self._on_run = on_run
         self._turn_frames = connection.turn_frames
         self._open: PublishRun | None = None
+        self._subjects: list[bytes] = []
+        self._payloads: list[bytes] = []
         self._deadline = 0.0
         self._last_frame = b""
         self._block_bytes = 0
@@ -92,7 +97,7 @@ class MessageSender:
     @property
     def gathered(self) -> int:
         """The messages of the run that is still open."""
-        return 0 if self._open is None else self._open.gathered_messages
+        return len(self._payloads)
 
     def number(self, reply: bytes) -> int:
         """Return the number of the message with this reply subject in the order of publishing."""
@@ -112,9 +117,11 @@ class MessageSender:
                 return None
             run = self._open_run(subject, payload)
             if run is None:
-                return self._put_single(PendingAck(subject, payload))
-        pending = PendingAck(subject)
-        run.gathered.extend((subject, payload, pending))
+                return self._put_single(SingleMessage(subject, payload))
+        payloads = self._payloads
+        pending = PendingAck(run, len(payloads))
+        self._subjects.append(subject)
+        payloads.append(payload)
         self.free = free - 1
         self._block_bytes = block_bytes = self._block_bytes + len(subject) + len(payload) + _FRAME_BYTES
         if block_bytes >= _BLOCK_BYTES:
@@ -127,26 +134,28 @@ class MessageSender:
             return self.put(message.subject, message.payload)
         if self.free <= 0:
             return None
-        pending = PendingAck(message.subject, message.payload, message.header, message.has_id)
-        pending._timeout_s, pending._retries = message.timeout_s, message.retries
-        return self._put_single(pending)
+        return self._put_single(
+            SingleMessage(
+                message.subject, message.payload, message.header, message.has_id, message.timeout_s, message.retries
+            )
+        )
 
     def _open_run(self, subject: bytes, payload: bytes) -> PublishRun | None:
         """Begin a run with this message, if it follows another one of the same write; none is begun near a limit."""
         frames = self._turn_frames
         if not frames or frames[-1] is not self._last_frame or self._under_way.size + _BLOCK_BYTES > self._bytes_max:
             return None
-        self._open = run = PublishRun()
+        self._open = run = PublishRun(self._subjects, self._payloads)
         self._last_frame = encoder.pub(subject, self._prefix, payload)
         self._connection.send_growing(self._last_frame, partial(self._frames, run))
         return run
 
-    def _put_single(self, pending: PendingAck) -> PendingAck:
+    def _put_single(self, message: SingleMessage) -> PendingAck:
         self._subscribe()
         self._end_run()
         self._next = number = self._next + 1
         reply = self._prefix + b"%d" % number
-        frame = pending.frame(reply)
+        frame = message.frame(reply)
         frames = self._turn_frames
         if frames and frames[-1] is self._last_frame:
             frames.append(frame)
@@ -156,18 +165,18 @@ class MessageSender:
             if self.is_connected:
                 self._connection.send(frame)
         self._last_frame = frame
-        self._under_way.add(reply, pending)
+        self._under_way.add(reply, message)
         self.free = 0 if self._under_way.size >= self._bytes_max else self.free - 1
         self._block_bytes += len(frame)
         if self._block_bytes >= _BLOCK_BYTES:
             self._write()
-        pending._deadline = self._deadline
+        message.deadline = self._deadline
         deadlines = self._deadlines
-        if pending._timeout_s is not None or pending._retries is not None:
-            deadlines.restart(reply, pending)
+        if message.timeout_s is not None or message.retries is not None:
+            deadlines.restart(reply, message)
         if deadlines.timer is None:
             deadlines.arm(self._deadline)
-        return pending
+        return PendingAck(message, 0)
 
     def put_run(self, run: PublishRun) -> None:
         """Send many messages for which there is room, on a window that is connected.
@@ -196,6 +205,7 @@ class MessageSender:
         """Add nothing more to the open run, if there is one."""
         run, self._open = self._open, None
         if run is not None:
+            self._subjects, self._payloads = [], []
             self._number_run(run, self._deadline)
             self._add_run(run)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_runs import PublishRuns
+from jetlake.client.publish.single_message import SingleMessage
 
 __all__ = ["MessagesUnderWay"]
 
@@ -25,7 +26,7 @@ class MessagesUnderWay:
 
     def __init__(self, half_time: Callable[[], float]) -> None:
         self._half_time = half_time
-        self.singles: dict[bytes, PendingAck] = {}
+        self.singles: dict[bytes, SingleMessage] = {}
         self._singles_size = 0
         self.runs = PublishRuns()
 
@@ -39,7 +40,7 @@ class MessagesUnderWay:
         """The bytes of their subjects, headers and payloads."""
         return self._singles_size + self.runs.size
 
-    def add(self, reply: bytes, pending: PendingAck) -> None:
+    def add(self, reply: bytes, pending: SingleMessage) -> None:
         """Add a single message."""
         self.singles[reply] = pending
         self._singles_size += pending.size
@@ -53,7 +54,7 @@ class MessagesUnderWay:
             pending = pop(reply, None)
             if pending is not None:
                 self._singles_size -= pending.size
-                pending._answer = answer
+                pending.answer = answer
                 pending.release()
 
     def _acknowledge_runs(self, replies: list[bytes], answers: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -80,13 +81,13 @@ class MessagesUnderWay:
         """Settle a single message with an error."""
         pending = self.singles.pop(reply)
         self._singles_size -= pending.size
-        pending._error = error
+        pending.error = error
         pending.release()
-        return pending
+        return PendingAck(pending, 0)
 
     async def settled(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Wait until all that are under way now are acknowledged or given up; `changed` waits for the next answers."""
-        singles, runs = list(self.singles.values()), list(self.runs)
+        singles, runs = [PendingAck(one, 0) for one in self.singles.values()], list(self.runs)
         for run in runs:
             while not run.is_over:
                 await changed()

@@ -16,6 +16,7 @@ from jetlake.client.publish.failures import Failures, looks_stored, refusal
 from jetlake.client.publish.message_sender import MessageSender
 from jetlake.client.publish.messages_under_way import MessagesUnderWay
 from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.single_message import SingleMessage
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
 from jetlake.client.publish.window_room import WindowRoom
@@ -239,7 +240,7 @@ class PublishWindow(Receiver):
             return False
         reply = message.raw_subject
         pending = self._pending.get(reply)
-        error = None if pending is None else refusal(pending.subject, message)
+        error = None if pending is None else refusal(pending.raw_subject.decode("utf-8", "replace"), message)
         if pending is None or error is None:
             return False
         if not self._try_again(reply, error):
@@ -258,8 +259,8 @@ class PublishWindow(Receiver):
         pending = self._pending[reply]
         if not is_passing(pending, error):
             return False
-        pending._attempts += 1
-        if pending._retries is not None or pending._timeout_s is None:
+        pending.attempts += 1
+        if pending.retries is not None or pending.timeout_s is None:
             self._pending[reply] = self._pending.pop(reply)
             self._deadlines.restart(reply, pending)
         self._unheard.add(reply, pending)
@@ -275,12 +276,12 @@ class PublishWindow(Receiver):
 
     # Time and connection
 
-    def _repeat(self, reply: bytes, pending: PendingAck) -> None:
+    def _repeat(self, reply: bytes, pending: SingleMessage) -> None:
         """Send a message again whose time is half over, if it has an id, which the stream recognises.
 
         A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
         """
-        if pending._has_id and reply not in self._unheard:
+        if pending.has_id and reply not in self._unheard:
             self._connection.send(pending.frame(reply))
 
     def disconnected(self) -> None:
@@ -289,7 +290,7 @@ class PublishWindow(Receiver):
         self._connection.forget_unsent(self._prefix)
         self._under_way.split_runs()
         self._take_out(
-            [reply for reply, pending in self._pending.items() if not pending._has_id],
+            [reply for reply, pending in self._pending.items() if not pending.has_id],
             DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
         )
 

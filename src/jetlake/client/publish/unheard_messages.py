@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.single_message import SingleMessage
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.errors import NoRespondersError
 
@@ -16,11 +16,11 @@ _RETRY_WAIT_S = 0.25
 _ELECTION_ATTEMPTS = int(ELECTION_S / _RETRY_WAIT_S)
 
 
-def is_passing(pending: PendingAck, error: Exception) -> bool:
+def is_passing(pending: SingleMessage, error: Exception) -> bool:
     """Return whether a message that was refused may be taken later."""
     if isinstance(error, NoRespondersError):
-        return pending._attempts < (_ELECTION_ATTEMPTS if pending._retries is None else pending._retries)
-    return pending._has_id and is_in_process(error)
+        return pending.attempts < (_ELECTION_ATTEMPTS if pending.retries is None else pending.retries)
+    return pending.has_id and is_in_process(error)
 
 
 class UnheardMessages:
@@ -51,7 +51,7 @@ class UnheardMessages:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pending: Mapping[bytes, PendingAck],
+        pending: Mapping[bytes, SingleMessage],
         *,
         retries: int,
         search: StreamSearch,
@@ -72,7 +72,7 @@ class UnheardMessages:
     def __contains__(self, reply: bytes) -> bool:
         return reply in self._replies
 
-    def add(self, reply: bytes, pending: PendingAck) -> None:
+    def add(self, reply: bytes, pending: SingleMessage) -> None:
         """Send the message again soon; one that was sent often enough has its stream searched for."""
         self._replies[reply] = None
         if self._timer is None:
@@ -107,5 +107,5 @@ class UnheardMessages:
         finally:
             self._searching = None
 
-    def _is_doubtful(self, pending: PendingAck, subject: bytes) -> bool:
-        return pending.raw_subject == subject and pending._retries is None and pending._attempts > self._retries
+    def _is_doubtful(self, pending: SingleMessage, subject: bytes) -> bool:
+        return pending.raw_subject == subject and pending.retries is None and pending.attempts > self._retries

@@ -1,10 +1,14 @@
 """Plain messages of one turn are gathered into a run, which nobody can tell from single messages."""
 
 import asyncio
+import gc
+import sys
+from contextlib import suppress
 from random import Random
 
 import pytest
 
+from jetlake.client.publish.single_message import SingleMessage
 from jetlake.errors import (
     ApiError,
     ConnectionClosedError,
@@ -83,6 +87,55 @@ async def test_every_message_has_its_own_answer(fake, clock, js):
         await pendings[12]
     assert [(await one).seq for one in pendings[13:]] == list(range(1, 8))
     await js.publish_async_complete()
+
+
+async def test_a_message_that_is_awaited_when_its_run_is_split_wakes_with_its_own_answer(fake, clock, js):
+    pendings = [await js.publish_async("s.1") for _ in range(6)]
+    awaited = [asyncio.ensure_future(pending) for pending in pendings]
+    await clock.settle()
+    published = frames(fake)
+    answer(fake, published[:2])
+    answer(fake, published[3:4], REFUSAL)
+    answer(fake, published[4:])
+    await clock.settle()
+    assert [one.done() for one in awaited] == [True, True, False, True, True, True]
+    answer(fake, published[2:3], b'{"stream":"S","seq":9}')
+    outcomes = await asyncio.gather(*awaited, return_exceptions=True)
+    assert isinstance(outcomes.pop(3), ApiError)
+    assert [ack.seq for ack in outcomes] == [1, 2, 9, 1, 2]
+    await js.publish_async_complete()  # Whoever awaited the refused one was told.
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+async def test_whoever_holds_an_acknowledgement_holds_no_payload(fake, clock, js, is_split):
+    payload = b"x" * 1000
+    unused = sys.getrefcount(payload)
+    pendings = [await js.publish_async("s.1", payload) for _ in range(10)]
+    await clock.settle()
+    published = frames(fake)
+    if is_split:
+        answer(fake, published[9:])
+    answer(fake, published[: 9 if is_split else 10])
+    await js.publish_async_complete()
+    assert all(pending.is_done for pending in pendings)
+    assert sys.getrefcount(payload) == unused
+
+
+async def test_what_failed_is_collected_with_its_error(fake, clock, js):
+    async def fail():
+        pendings = [await js.publish_async("s.collected") for _ in range(3)]
+        for pending in pendings:
+            pending.observe()
+        await clock.settle()
+        answer(fake, frames(fake), REFUSAL)
+        for pending in pendings:
+            await pending
+
+    with suppress(ApiError):
+        await fail()
+    gc.collect()
+    held = [one for one in gc.get_objects() if isinstance(one, SingleMessage) and one.raw_subject == b"s.collected"]
+    assert not held
 
 
 async def test_two_streams_answer_in_an_order_of_their_own(fake, clock, js):
