@@ -579,8 +579,8 @@ def run_faults(seed, epochs=3, steps=40):
             world.step()
         _, operations, number = random.choice(FAULTS)
         if number == errno.ENOSPC and random.random() < 0.5:
-            used = sum(len(world.disk.content(path)) for path in world.disk.files())
-            world.disk.capacity = used + random.randint(0, 400)
+            world.disk.block_bytes = random.choice([1, 256])
+            world.disk.capacity = world.disk.used() + random.randint(-200, 400)
         else:
             world.fail(operations, number, random.choice([1, 2, 5, 1000]))
         for _ in range(steps):

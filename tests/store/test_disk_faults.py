@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
@@ -125,6 +125,131 @@ def test_a_full_disk_takes_more_when_there_is_room_again(disk: FaultyDisk, segme
     assert store.last_sequence == 11
     disk.cut_power()
     assert state(open_store(disk, segment_bytes)) == after
+
+
+def fill(disk: FaultyDisk) -> int:
+    """Let the disk be full from now on, without room in the last block of the log; how much is on it."""
+    disk.block_bytes = 1024
+    newest = max(path for path in disk.files() if path.suffix == ".seg")
+    disk.capacity = disk.used() - -len(disk.content(newest)) % disk.block_bytes
+    return disk.used()
+
+
+def settle(store: FileStore) -> None:
+    """Carry out what follows a removal: the sync, the files that go, and what waits for that."""
+    for _ in range(4):
+        store.flush()
+        store.sync()
+
+
+@pytest.mark.parametrize("segment_bytes", [20_000, 1 << 20])
+@pytest.mark.parametrize("appends", [0, 5])
+def test_a_purge_makes_room_on_a_full_disk(disk: FaultyDisk, segment_bytes: int, appends: int) -> None:
+    store = open_store(disk, segment_bytes)
+    append(store, 60, size=1000)
+    store.flush()
+    store.sync()
+    used = fill(disk)
+    store.purge()
+    if appends:
+        append(store, appends, size=1000)
+        with pytest.raises(StoreError, match="no space left"):
+            store.flush()
+    settle(store)
+    assert disk.used() < used // 4
+    assert (store.messages, store.last_sequence) == (0, 60)
+    append(store, 1)
+    settle(store)
+    disk.cut_power()
+    store = open_store(disk, segment_bytes)
+    assert (sequences(store), store.last_sequence, store.lost) == ([61], 61, [])
+
+
+def test_one_message_can_be_removed_on_a_full_disk(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 60, size=1000)
+    store.flush()
+    store.sync()
+    fill(disk)
+    assert store.remove(7, erase=True)
+    assert store.remove(8)
+    store.flush()
+    store.sync()
+    disk.cut_power()
+    assert sequences(open_store(disk)) == [1, 2, 3, 4, 5, 6, *range(9, 61)]
+
+
+def test_an_empty_stream_takes_messages_on_a_full_disk(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 60, size=1000)
+    store.purge()
+    settle(store)
+    assert fill(disk) > 60_000
+    append(store, 1)
+    with pytest.raises(StoreError, match="no space left"):
+        store.flush()
+    settle(store)
+    append(store, 30, size=1000)
+    settle(store)
+    disk.cut_power()
+    assert sequences(open_store(disk)) == list(range(61, 91))
+
+
+def test_a_full_disk_that_takes_no_removal_is_asked_again(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 60, size=1000)
+    store.flush()
+    store.sync()
+    fill(disk)
+    disk.fault = failing(errno.ENOSPC, "write")
+    store.purge()
+    for _ in range(3):
+        with pytest.raises(StoreError, match="no space left"):
+            store.flush()
+    assert (store.messages, store.last_sequence) == (0, 60)
+    disk.fault = None
+    settle(store)
+    disk.capacity = None
+    append(store, 1)
+    settle(store)
+    disk.cut_power()
+    assert sequences(open_store(disk)) == [61]
+
+
+def test_a_purge_of_a_full_disk_survives_a_power_cut() -> None:
+    for cut_at in range(60):
+        disk = FaultyDisk(Random(cut_at))
+        store = open_store(disk, 20_000)
+        append(store, 60, size=1000)
+        store.flush()
+        store.sync()
+        fill(disk)
+        is_safe = False
+        disk.cut_at = disk.operations + cut_at
+        try:
+            store.purge()
+            store.flush()
+            store.sync()
+            is_safe = True
+            settle(store)
+        except PowerCut:
+            pass
+        disk.cut_power()
+        disk.capacity = None
+        store = open_store(disk, 20_000)
+        assert store.last_sequence == 60
+        assert store.lost == []
+        assert store.messages == (0 if is_safe else store.messages) and store.messages in (0, 60), cut_at
+
+
+def test_what_a_full_disk_left_half_written_takes_no_room(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 60)
+    store.flush()
+    store.sync()
+    fill(disk)
+    store.close()
+    assert not [path for path in disk.files() if path.suffix == ".tmp"]
 
 
 def test_nothing_makes_room_for_a_message_that_cannot_be_stored(disk: FaultyDisk) -> None:

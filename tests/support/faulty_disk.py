@@ -71,6 +71,7 @@ class FaultyDisk:
         operations: how many changes were asked of it so far.
         cut_at: the number of the change in which the power goes; None for never.
         capacity: how many bytes it takes before it is full; None for any number.
+        block_bytes: what a file takes of the capacity is a multiple of this.
         fault: asked before every operation, with its name and its path; raises `OSError` to make it fail.
         drops_failed_syncs: whether a failed sync may drop what was written before it, although it can still be read.
         bad_sectors: places, as (path, sector), that cannot be read.
@@ -80,6 +81,7 @@ class FaultyDisk:
         self.operations = 0
         self.cut_at: int | None = None
         self.capacity: int | None = None
+        self.block_bytes = 1
         self.fault: Callable[[str, Path], None] | None = None
         self.drops_failed_syncs = False
         self.bad_sectors: set[tuple[Path, int]] = set()
@@ -129,7 +131,7 @@ class FaultyDisk:
         file, path = self._file(handle)
         self._before("write", path)
         if self.capacity is not None:
-            room = self.capacity - sum(file.end for file in self._files().values())
+            room = self.capacity - self.used() + self._in_blocks(file.end) - file.end
             growth = max(offset + len(data) - file.end, 0)
             if growth > room:
                 # A full disk takes what it can, then refuses.
@@ -137,6 +139,13 @@ class FaultyDisk:
                 raise _error(errno.ENOSPC, path)
         self._change("write", path, lambda: self._put(file, offset, data[: self._random.randint(0, len(data))]))
         self._put(file, offset, data)
+
+    def used(self) -> int:
+        """Return how much of its capacity all files take."""
+        return sum(self._in_blocks(file.end) for file in self._files().values())
+
+    def _in_blocks(self, size: int) -> int:
+        return -(-size // self.block_bytes) * self.block_bytes
 
     def _put(self, file: _File, offset: int, data: bytes) -> None:
         if data:

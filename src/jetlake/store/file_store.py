@@ -6,6 +6,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -134,6 +135,7 @@ class FileStore(IndexedStore[Segment]):
             random_bytes=random_bytes,
             before_write=before_write,
             before_sync=before_sync,
+            give_up_spares=self._give_up_spares,
         )
         log.durability.is_gone = is_gone
         self._reader = CheckedReader(index, log, self._lost)
@@ -268,6 +270,12 @@ class FileStore(IndexedStore[Segment]):
         self._log.sync()
         self._compactor.write()
         self._compressor.write()
+
+    def _give_up_spares(self) -> None:
+        """Remove what a start can do without, while the disk is full."""
+        self._segments.give_up()
+        with suppress(OSError):
+            self._index_file.drop()
 
     def prepare_again(self) -> None:
         """Have `before_sync` called by the next sync, which otherwise only the first one does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk
@@ -26,7 +27,12 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -
         OSError: the disk refused; the old file is still there.
     """
     aside = path.with_name(path.name + ASIDE_SUFFIX)
-    write_file(disk, aside, data)
+    try:
+        write_file(disk, aside, data)
+    except OSError:
+        with suppress(OSError):  # What is half written takes no room.
+            disk.remove(aside)
+        raise
     if durable:
         sync_file(disk, aside)
     disk.replace(aside, path)

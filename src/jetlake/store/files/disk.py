@@ -10,7 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Disk", "Kind", "RealDisk"]
+__all__ = ["NO_ROOM", "Disk", "Kind", "RealDisk"]
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a disk that is full."""
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate
 
 from jetlake.errors import StoreError
+from jetlake.store.files.disk import NO_ROOM
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, rising_times
 from jetlake.store.log.durability import Durability, FileSync
@@ -29,6 +30,8 @@ _HELD_BACK_MAX = 65536
 _PROBE_NAME = "mark.tmp"
 _PROBE_BYTES = 65536
 _BUSY_FLUSHES = 8
+_WORTH_DROPPING = 16 * 1024
+"""On a full disk, a segment without messages that is longer than this is given back."""
 
 
 class Log:
@@ -47,6 +50,7 @@ class Log:
         random_bytes: makes what erased messages are overwritten with.
         before_write: called before the first write.
         before_sync: called by the first sync, in the same thread; what it raises is the sync's failure.
+        give_up_spares: removes files that can be written anew, to make room on a full disk.
 
     Attributes:
         durability: which flushes are synced.
@@ -71,6 +75,7 @@ class Log:
         random_bytes: Callable[[int], bytes],
         before_write: Callable[[], None] | None,
         before_sync: Callable[[], None],
+        give_up_spares: Callable[[], None],
     ) -> None:
         active = index.active
         self.folder = active.file.folder
@@ -92,9 +97,11 @@ class Log:
         self._random_bytes = random_bytes
         self._before_write = before_write
         self._before_sync = before_sync
+        self._give_up_spares = give_up_spares
         self.durability = Durability(self._disk, self.folder, mark, segments)
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
+        self._sizes: list[int] = []  # those of the unflushed segments' files before the last write
         self._to_seal: list[Segment] = []
         self._flushed_sequence = 0
         self._flushed_time_ns = 0
@@ -354,20 +361,34 @@ class Log:
         if not self.needs_flush():
             return
         self.durability.check()
-        due = self._queue_tombstones() if self.removals.asked or self.removals.held_back else []
-        written = self._unflushed
-        sizes = [segment.size for segment in written]
+        has_appends = bool(self._unflushed)
         try:
-            if self._before_write is not None:
-                self._before_write()
-                self._before_write = None
-            self.use(written)
-            for segment in written:
-                segment.write_pending(self._tail_bytes)
+            self._write_unflushed()
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
-            self._take_back(sizes, refusal)
-            raise refusal from error
+            is_full = error.errno in NO_ROOM
+            if has_appends or not is_full:
+                self._take_back(refusal)
+            else:
+                self._cut_off()
+            if not is_full or not self._make_room() or has_appends:
+                raise refusal from error
+
+    def _write_unflushed(self) -> None:
+        """Write appends and the tombstones that are due; after an error, all of them are still unflushed.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        due = self._queue_tombstones() if self.removals.asked or self.removals.held_back else []
+        written = self._unflushed
+        self._sizes = sizes = [segment.size for segment in written]
+        if self._before_write is not None:
+            self._before_write()
+            self._before_write = None
+        self.use(written)
+        for segment in written:
+            segment.write_pending(self._tail_bytes)
         if due:
             for first, last in due:
                 self._index.active.tombstones.add(first, last)
@@ -386,6 +407,33 @@ class Log:
         active = self._index.active
         if active.size > active.file.ahead:
             active.file.extend(active.size, self._segment_bytes)
+
+    def _make_room(self) -> bool:
+        """Write the removals that wait to a full disk, and begin anew where no message is left; whether that was done.
+
+        Purges and deletes are how a user makes room: they get what files took that can be written anew.
+
+        Raises:
+            StoreError: the disk refuses these too.
+        """
+        active = self._index.active
+        if self.durability.failure is not None:
+            return False
+        if active.live and not active.live_count and active.size > _WORTH_DROPPING:
+            if not self.removals.asked:
+                # The new file has to say where the stream stands.
+                self.removals.add(active.first, self._index.last_sequence)
+            self._roll()
+        if not self.removals.asked:
+            return False  # Nobody waits for what limits removed.
+        self._give_up_spares()
+        try:
+            self._write_unflushed()
+        except OSError as error:
+            refusal = StoreError.of("write to the stream's log", error)
+            self._take_back(refusal)
+            raise refusal from error
+        return True
 
     def _queue_tombstones(self) -> list[Range]:
         """Put a tombstone behind the messages for every removal that is due, and return those removals."""
@@ -412,11 +460,21 @@ class Log:
     def take_back(self, error: StoreError) -> None:
         """Take back what was appended since the last flush, because of an error."""
         if self._unflushed:
-            self._take_back([segment.size for segment in self._unflushed], error)
+            self._sizes = [segment.size for segment in self._unflushed]
+            self._take_back(error)
 
-    def _take_back(self, sizes: list[int], refusal: StoreError) -> None:
-        """Take back the appends that could not be written; `sizes` were those of the files before."""
-        for segment, size in zip(self._unflushed, sizes, strict=True):
+    def _take_back(self, refusal: StoreError) -> None:
+        """Take back the appends that could not be written."""
+        self._cut_off()
+        self._to_seal.clear()
+        self._group_last = 0
+        self._take_back_rows()
+        if self._index.hooks.on_undone is not None:
+            self._index.hooks.on_undone(refusal)
+
+    def _cut_off(self) -> None:
+        """Cut the files where they ended before the write that failed."""
+        for segment, size in zip(self._unflushed, self._sizes, strict=True):
             try:
                 segment.take_back(size, self._flushed_sequence)
             except OSError as error:
@@ -427,11 +485,6 @@ class Log:
         cut = [segment for segment in self._unflushed if segment.file.handle is not None]
         self.durability.overwrote(cut, self._flushed_sequence)
         self._unflushed = []
-        self._to_seal.clear()
-        self._group_last = 0
-        self._take_back_rows()
-        if self._index.hooks.on_undone is not None:
-            self._index.hooks.on_undone(refusal)
 
     def _take_back_rows(self) -> None:
         """Bring the index back to what was flushed last."""

@@ -11,7 +11,6 @@ The reasons are in decision 5 (docs/decisions).
 
 from __future__ import annotations
 
-import errno
 import struct
 import threading
 from contextlib import suppress
@@ -21,7 +20,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from jetlake.store.files.atomic_file import read_file, replace_file
-from jetlake.store.files.disk import Disk
+from jetlake.store.files.disk import NO_ROOM, Disk
 from jetlake.store.sequence_ranges import Range
 
 __all__ = ["FORMAT_VERSION", "Listed", "SegmentList"]
@@ -34,7 +33,6 @@ _HASH = struct.Struct("<Q")
 _ENTRY_SIZE = _ENTRY.size + _HASH.size
 _HEADER_SIZE = _HEADER.size + _HASH.size
 _BEGUN, _REMOVED, _LOST, _TORN = 1, 2, 3, 4
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Listed(msgspec.Struct, gc=False, frozen=True):
@@ -222,7 +220,7 @@ class SegmentList:
             else:
                 size = self._write_anew(change.segments, change.lost, change.torn)
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 self._give_up(change.number)
             else:
                 self._is_urgent = self._is_urgent or change.is_urgent
@@ -260,6 +258,14 @@ class SegmentList:
     def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
         key = self._key
         return b"".join(_sealed(entry, offset + place * _ENTRY_SIZE, key) for place, entry in enumerate(entries))
+
+    def give_up(self) -> None:
+        """Give the disk back what the list takes, unless it tells of losses; the next sync writes it anew if it can."""
+        with self._lock, suppress(OSError):
+            if not self._lost:
+                self._disk.remove(self._path)
+                self._is_whole = False
+                self._changed += 1
 
     def _give_up(self, changed: int) -> None:
         """Remove the list while the disk is full, so that empty segments can be removed."""

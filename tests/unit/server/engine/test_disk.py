@@ -153,6 +153,21 @@ def test_a_full_disk_refuses_the_batch_but_not_the_one_before(machine):
     assert machine.server.state()["messages"] == 3
 
 
+def test_a_full_disk_is_read_while_removals_wait_for_it(machine):
+    machine.server.create(max_msgs=3)
+    for number in range(5):
+        machine.server.publish("s.a", b"%d" % number)
+        machine.server.engine.flush()
+    machine.disk.capacity = machine.disk.used()
+    machine.kill()
+    assert "error" in machine.server.store("s.a")
+    create = {"stream_name": "S", "config": {"name": "r", "ack_policy": "none", "inactive_threshold": 10**10}}
+    assert refusal(machine.server.api("CONSUMER.CREATE.S.r", create)) == (503, 10077)
+    create["config"]["mem_storage"] = True
+    answer = machine.server.api("CONSUMER.CREATE.S.r", create)
+    assert (answer["name"], answer["num_pending"], machine.server.state()["last_seq"]) == ("r", 3, 5)
+
+
 def test_two_batches_of_one_turn_are_refused_together(machine):
     machine.server.create(max_msgs=3)
     machine.disk.capacity = 0

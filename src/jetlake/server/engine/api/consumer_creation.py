@@ -35,8 +35,14 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     Raises:
         StoreError: the consumer could not be written.
     """
-    # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
-    stream.store.flush()
+    try:
+        # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
+        stream.store.flush()
+    except StoreError as error:
+        if not config.mem_storage:
+            raise
+        # Who only reads needs no disk: what is taken back is not there, and removals may wait.
+        stream.store.take_back(error)
     start = yield from start_position(config, stream.store, stream.store.last_sequence)
     subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
     if subject_filter is not None and not start.chosen:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -107,6 +108,8 @@ class SnapshotWriter:
             self._write(_HASH.pack(self._hasher.intdigest()))
         except OSError:
             self.cancel()
+            with suppress(OSError):  # What is half written takes no room.
+                self._disk.remove(self._aside)
             raise
         self.cancel()
         self._disk.remove(self._path)
