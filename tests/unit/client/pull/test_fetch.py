@@ -39,6 +39,29 @@ async def test_a_full_fetch(fake, clock, consumer):
     assert [message.metadata.stream_seq for message in await fetch] == [1, 2, 3]
 
 
+async def test_a_pull_follows_the_acknowledgements_that_were_said_before_it(fake, clock, consumer):
+    fetch = begin(consumer.fetch(4))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), *map(delivery, range(1, 5)))
+    messages = await fetch
+    writes = len(fake.wire.writes)
+
+    async def settle_and_fetch():
+        for message in messages[:3]:
+            message.ack()
+        messages[3].nak()
+        return await consumer.fetch(1)
+
+    fetch = begin(settle_and_fetch())
+    await clock.settle()
+    # A pull that the server read first would bring messages again whose ack wait is over.
+    assert [frame.payload for frame in fake.wire.frames[-5:-1]] == [b"+ACK", b"+ACK", b"+ACK", b"-NAK"]
+    assert fake.wire.frames[-1].reply == fake.pull_reply()
+    assert len(fake.wire.writes) == writes + 1
+    fake.deliver(fake.pull_reply(), delivery(5))
+    assert len(await fetch) == 1
+
+
 async def test_an_empty_fetch_is_an_empty_list(fake, clock, consumer):
     fetch = begin(consumer.fetch(3))
     await clock.settle()
