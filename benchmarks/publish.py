@@ -4,7 +4,8 @@
 
 One raw publisher keeps 2048 messages of 128 bytes in flight, each with a reply of its own, and counts the
 acknowledgements. Both servers run as processes of their own, with a file store and the same `sync_interval`, in turns.
-Whether that stays so in a long stream is asked by `scale.py`.
+Once more with message ids: a header block with a `Nats-Msg-Id` of its own in each message, all made before the clock
+starts. Whether that stays so in a long stream is asked by `scale.py`.
 """
 
 from __future__ import annotations
@@ -24,22 +25,35 @@ CHUNK = 256
 SUBJECTS = 100
 CHUNKS = {"always": {PEER: 50, OURS: 400}, "2m": {PEER: 1200, OURS: 1200}}
 """How many chunks are published; nats-server stores a thousand messages a second when it syncs each."""
+ID_SYNC_INTERVAL = "2m"
+"""Of the rows with message ids."""
+
+
+def frame(index: int) -> bytes:
+    return b"PUB bench.%d _INBOX.a.%d %d\r\n%b\r\n" % (index % SUBJECTS, index, len(PAYLOAD), PAYLOAD)
+
+
+def frame_with_id(index: int) -> bytes:
+    header = b"NATS/1.0\r\nNats-Msg-Id: 5ZGtXd2l/0/%d-0123456789abcdef\r\n\r\n" % index
+    sizes = (len(header), len(header) + len(PAYLOAD))
+    reply = index % WINDOW
+    return b"HPUB bench.%d _INBOX.a.%d %d %d\r\n%b%b\r\n" % (index % SUBJECTS, reply, *sizes, header, PAYLOAD)
 
 
 class Publisher:
-    """A raw client: what it sends is made before the clock starts, what it receives is counted and not read."""
+    """A raw client: what it sends is made before the clock starts, what it receives is counted and not read.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        ids: how many messages with ids are made; 0 sends messages without ids, the same ones again and again.
+    """
+
+    def __init__(self, port: int, ids: int = 0) -> None:
         self.client = RawClient(port)
         self.client.socket.sendall(b"SUB _INBOX.a.* 2\r\n")
         self.client.ping()
-        self._chunks = [
-            b"".join(
-                b"PUB bench.%d _INBOX.a.%d %d\r\n%b\r\n" % (index % SUBJECTS, index, len(PAYLOAD), PAYLOAD)
-                for index in range(start, start + CHUNK)
-            )
-            for start in range(0, WINDOW, CHUNK)
-        ]
+        make = frame_with_id if ids else frame
+        self._chunks = [b"".join(map(make, range(start, start + CHUNK))) for start in range(0, ids or WINDOW, CHUNK)]
+        self._next_chunk = 0
 
     def create_stream(self) -> None:
         config = {"name": "BENCH", "subjects": ["bench.*"], "allow_direct": True}
@@ -55,7 +69,8 @@ class Publisher:
         started = time.perf_counter()
         while acked < count:
             if not unsent and sent < count and sent - acked <= WINDOW - CHUNK:
-                unsent = memoryview(pong + chunks[sent // CHUNK % len(chunks)])
+                unsent = memoryview(pong + chunks[self._next_chunk % len(chunks)])
+                self._next_chunk += 1
                 pong = b""
                 sent += CHUNK
             readable, writable, _ = select.select([sock], [sock] if unsent else [], [])
@@ -76,27 +91,34 @@ class Publisher:
         return count / seconds
 
 
-def measure_rate(report: Report, sync_interval: str, counts: dict[str, int], repeats: int) -> None:
+def measure_rate(
+    report: Report, sync_interval: str, counts: dict[str, int], repeats: int, *, has_ids: bool = False
+) -> None:
     """The median rate and CPU time a message of each server; they run in turns, each time on a new store."""
+    case, name = ("sync {}, with ids", "publish-ids-{}") if has_ids else ("sync {}", "publish-{}")
     found: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
     for _ in range(repeats):
         for kind, count in counts.items():
             with server(kind, sync_interval) as running:
-                publisher = Publisher(running.port)
+                warm = min(count, 4 * WINDOW)
+                publisher = Publisher(running.port, (warm + count) * has_ids)
                 publisher.create_stream()
-                publisher.publish(min(count, 4 * WINDOW))
+                publisher.publish(warm)
                 found[kind].append(take_sample(running.pid, count, partial(publisher.publish, count)))
                 publisher.client.close()
-    report.add_samples(f"sync {sync_interval}, messages/s", f"publish-{sync_interval}", found)
+    report.add_samples(f"{case.format(sync_interval)}, messages/s", name.format(sync_interval), found)
 
 
 def main() -> None:
     arguments = parse_arguments(QUESTION)
     report = Report(QUESTION, arguments)
     share = 2 if arguments.quick else 1
+    repeats = 3 if arguments.quick else 5
     for sync_interval, chunks in CHUNKS.items():
         counts = {kind: count // share * CHUNK for kind, count in chunks.items()}
-        measure_rate(report, sync_interval, counts, 3 if arguments.quick else 5)
+        measure_rate(report, sync_interval, counts, repeats)
+        if sync_interval == ID_SYNC_INTERVAL:
+            measure_rate(report, sync_interval, counts, repeats, has_ids=True)
     report.finish()
 
 
