@@ -65,6 +65,41 @@ async def test_sequences_follow_the_order_on_a_connection(wire):
         assert message.json == {"stream": "A", "seq": number + 1}
 
 
+async def test_ids_in_a_burst(wire):
+    await wire.request("$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a.*"]})
+    await wire.subscribe("_INBOX.burst.*", "9")
+    plain = [b"Nats-Msg-Id: %d" % number for number in range(40)]
+    odd = [
+        b"nats-msg-id: 1",
+        b"NATS-MSG-ID: 1",
+        b"Nats-Msg-Id:2",
+        b"Nats-Msg-Id:   3",
+        b"Nats-Msg-Id: 4 ",
+        b"Nats-Msg-Id: ",
+        b"Nats-Msg-Id: ",
+        b"Nats-Msg-Id: 5\r\nNats-Msg-Id: new",
+        b"A: b\r\nNats-Msg-Id: 6",
+        b"Nats-Msg-Id: \xff\xfe",
+        b"Nats-Msg-Id: \xff\xfe",
+        b"Nats-Msg-Id: " + b"long" * 300,
+        b"Nats-Msg-Id: " + b"long" * 300,
+    ]
+    blocks = [*plain, *plain[7:9], *odd, b"Nats-Msg-Id: x", *plain, b"Nats-Msg-Id: x"]
+    frames = []
+    for number, lines in enumerate(blocks):
+        header = b"NATS/1.0\r\n%b\r\n\r\n" % lines
+        sizes = (len(header), len(header) + 64)
+        frames.append(b"HPUB a.1 _INBOX.burst.%d %d %d\r\n%b%064d\r\n" % (number, *sizes, header, number))
+    await wire.send(b"".join(frames))
+    answers = {int(answer.subject.rpartition(".")[2]): answer.json for answer in await wire.messages(len(frames))}
+    found = [(answers[number]["seq"], "duplicate" in answers[number]) for number in range(len(frames))]
+    fresh = [(number, False) for number in range(1, 41)]
+    known = [(number, True) for number in range(1, 41)]
+    among = [(41, False), (42, False), *known[2:4], (43, False), (44, False), (45, False), *known[5:7]]
+    twice = [(46, False), (46, True), (47, False), (47, True)]
+    assert found == [*fresh, *known[7:9], *among, *twice, (48, False), *known, (48, True)]
+
+
 async def test_subscribers_get_their_copy_of_what_a_stream_stores(pair):
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"]})
 

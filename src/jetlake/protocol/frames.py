@@ -23,6 +23,7 @@ __all__ = [
     "Ping",
     "Pong",
     "Pub",
+    "PubRun",
     "Sub",
     "Unsub",
 ]
@@ -61,6 +62,31 @@ class Pub(Struct, gc=False):
     reply: bytes
     header: bytes
     payload: bytes
+
+
+class PubRun(Struct, gc=False):
+    """Consecutive `PUB`s, or `HPUB`s whose headers have a message id and nothing else, in columns.
+
+    Attributes:
+        subjects, replies, headers, payloads: of each; empty where a message has none.
+        ids: the message id of each; no ids for `PUB`s.
+        words: all subjects, replies and sizes, one behind the other.
+        size: the bytes of all headers and payloads.
+        size_max: those of the largest message.
+    """
+
+    subjects: list[bytes]
+    replies: list[bytes]
+    headers: list[bytes]
+    payloads: list[bytes]
+    ids: list[bytes]
+    words: bytes
+    size: int
+    size_max: int
+
+    def messages(self) -> list[Pub]:
+        """Return each publish as a message."""
+        return list(map(Pub, self.subjects, self.replies, self.headers, self.payloads))
 
 
 class AckRun(Struct, gc=False):
@@ -173,6 +199,7 @@ Frame = (
     Msg
     | MessageRun
     | Pub
+    | PubRun
     | AckRun
     | Sub
     | Unsub

@@ -32,6 +32,7 @@ from jetlake.protocol.control_lines import (
 )
 from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
 from jetlake.protocol.message_runs import RUN_BYTES_MIN, RunReader
+from jetlake.protocol.publish_runs import LINE_MAX, SIZE_MAX, PublishRuns
 
 __all__ = ["ClientParser", "GeneralParser", "Parser", "ServerParser"]
 
@@ -304,6 +305,7 @@ class ServerParser(GeneralParser):
     Args:
         message_type: what to build of a message, called with subject, reply, header and payload.
         ack_runs: yield consecutive acknowledgements of one consumer as an `AckRun`.
+        publish_runs: reads publishes that follow each other as a `PubRun`; None yields each by itself.
     """
 
     def __init__(
@@ -313,12 +315,24 @@ class ServerParser(GeneralParser):
         max_payload: int = MAX_PAYLOAD,
         message_type: type[Pub] = Pub,
         ack_runs: bool = False,
+        publish_runs: PublishRuns | None = None,
     ) -> None:
         super().__init__(max_control_line=max_control_line, max_payload=max_payload)
         self._message_type = message_type
         self._ack_runs = ack_runs
+        self._publish_runs = publish_runs
 
     def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
+        if self._publish_runs is not None and len(data) - position >= RUN_BYTES_MIN and self._allows_publish_runs():
+            found = self._publish_runs.read(data, position)
+            if found is not None:
+                run, position = found
+                frames.append(run)
+                if len(run.subjects) >= lines:
+                    return position
+        return self._scan_frames(data, position, frames, lines)
+
+    def _scan_frames(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
         find = data.find
         append = frames.append
         sizes = SIZES
@@ -384,6 +398,10 @@ class ServerParser(GeneralParser):
     def _reads_ack_runs(self) -> bool:
         """Return whether acknowledgements may be read as runs; a limit below their size is checked one by one."""
         return self._ack_runs and self.max_payload >= ACK_SIZE_MAX
+
+    def _allows_publish_runs(self) -> bool:
+        """Return whether no publish of a run can break a limit."""
+        return self.max_control_line >= LINE_MAX and self.max_payload >= SIZE_MAX
 
     def _read_pub(self, arguments: bytes) -> None:
         subject, reply, digits = message_arguments("PUB", arguments, 1, 1)

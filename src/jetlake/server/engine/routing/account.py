@@ -8,7 +8,7 @@ from typing import Protocol
 from jetlake.model.trace_sampling import TraceSampling
 from jetlake.model.weighted_mappings import WeightedMappings
 from jetlake.protocol.encoder import hmsg, msg
-from jetlake.protocol.frames import AckRun
+from jetlake.protocol.frames import AckRun, PubRun
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
 from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.route import Member, Route, is_congested
@@ -94,6 +94,18 @@ class Account(Routing):
         if not taken and reply and origin is not None and origin.no_responders:
             self._tell_no_responders(subject, reply, origin)
         return taken
+
+    def publish_run(self, run: PubRun) -> bool:
+        """Route publishes that one stream captures, and nobody else wants, as a run; False when they are others."""
+        routes = set(map(self.literals.get, run.subjects))
+        sinks = {route.only_sink if route is not None else None for route in routes}
+        if None in routes:
+            sinks = {self.route(subject).only_sink for subject in set(run.subjects)}
+        sink = sinks.pop()
+        if sink is None or sinks:
+            return False
+        sink.receive_run(run)
+        return True
 
     def publish_acks(self, run: AckRun, origin: Subscriber | None) -> None:
         """Route acknowledgements of one consumer: as a run when nobody else listens, otherwise one by one."""

@@ -12,6 +12,7 @@ from jetlake.server.engine.routing.subscription import (
     Message,
     Relay,
     RunListener,
+    Sink,
     Subscriber,
     Subscription,
 )
@@ -55,7 +56,7 @@ class Route:
     )
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
-        sinks: dict[int, Receive] = {}
+        sinks: dict[int, Sink] = {}
         handlers: list[Handler] = []
         run_handlers: list[Callable[[list[Message]], None]] = []
         plain: list[Subscription] = []
@@ -65,7 +66,7 @@ class Route:
         for interest in interests:
             if isinstance(interest, Capture):
                 # A stream whose subjects overlap receives a message once.
-                sinks[id(interest.sink)] = interest.sink.receive
+                sinks[id(interest.sink)] = interest.sink
             elif isinstance(interest, RunListener):
                 run_handlers.append(interest.receive)
             elif isinstance(interest, Remote):
@@ -78,7 +79,7 @@ class Route:
                 relays.append(interest)
             else:
                 plain.append(interest)
-        self.sinks = tuple(sinks.values())
+        self.sinks: tuple[Receive, ...] = tuple(sink.receive for sink in sinks.values())
         self.handlers = tuple(handlers)
         self.run_handlers = tuple(run_handlers)
         self.relays = tuple(relays)
@@ -90,7 +91,7 @@ class Route:
             self.takers += self.remote.takers
         self.is_plain = self.takers == len(sinks) + len(plain)
         self.lone = self.plain[0] if self.plain and self.takers == 1 else None
-        self.only_sink = self.sinks[0] if self.sinks and self.takers == 1 else None
+        self.only_sink = next(iter(sinks.values())) if sinks and self.takers == 1 else None
 
     @property
     def congested(self) -> bool:

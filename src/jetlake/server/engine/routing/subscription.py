@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from jetlake.protocol.frames import PubRun
+
 __all__ = [
     "Capture",
     "Crossing",
@@ -137,6 +139,10 @@ class Sink(Protocol):
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
         """Receive one published message; the sink answers to `reply` itself."""
+        ...
+
+    def receive_run(self, run: PubRun) -> None:
+        """Receive published messages, in their order, as `receive` does."""
         ...
 
 

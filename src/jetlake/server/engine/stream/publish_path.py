@@ -14,6 +14,7 @@ from jetlake.model.enums import RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
+from jetlake.protocol.frames import PubRun
 from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.batch.atomic_batches import BATCH_ID, AtomicBatches
 from jetlake.server.engine.batch.fast_batches import SUFFIX, FastBatches
@@ -173,6 +174,19 @@ class PublishPath:
             self._has_control = True
         received.append((subject, reply, header, payload))
 
+    def receive_run(self, run: PubRun) -> None:
+        """Collect a run of published messages."""
+        if not self._received:
+            self._queue.append(self)
+        if SUFFIX in run.words:
+            self._has_fast = True
+        if run.size_max > self._largest:
+            self._has_control = True
+        if run.ids:
+            self._lone_ids += run.ids
+            self._has_ids = True
+        self._received += zip(run.subjects, run.replies, run.headers, run.payloads, strict=True)
+
     def store_received(self, now_ns: int) -> None:
         """Store all messages received so far as one batch, acknowledged when the batch is durable."""
         received, self._received = self._received, []
@@ -278,16 +292,22 @@ class PublishPath:
         """
         ids = self._ids
         ids.expect()
-        first = self._store.last_sequence + 1
-        sequences = dict(zip(message_ids, range(first, first + len(received)), strict=True))
         if not ids.window.window_ns:
-            sequences = {}
-        elif len(sequences) < len(received) or b"" in sequences or ids.window.may_have_any(sequences, now_ns):
-            received, sequences = self._without_duplicates(received, message_ids, now_ns, batch)
-        if received:
             self._store_run(received, now_ns, batch)
-            ids.last = read_id(received[-1][2])
+        elif all(message_ids) and ids.claim_run(message_ids, self._store.last_sequence + 1, now_ns):
+            try:
+                self._store_run(received, now_ns, batch)
+            except BaseException:
+                # An id without a message would have the next attempt to publish it acknowledged as a duplicate.
+                ids.forget_undone(self._store.last_sequence + 1)
+                raise
+        else:
+            received, sequences = self._without_duplicates(received, message_ids, now_ns, batch)
+            if not received:
+                return
+            self._store_run(received, now_ns, batch)
             ids.remember_run(sequences, now_ns)
+        ids.last = read_id(received[-1][2])
 
     def _without_duplicates(
         self, received: list[Incoming], message_ids: list[bytes], now_ns: int, batch: Batch

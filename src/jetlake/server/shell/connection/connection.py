@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.parser import ServerParser
+from jetlake.protocol.publish_runs import PublishRuns
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
@@ -80,8 +81,9 @@ class Connection(PeerConnection, Subscriber):
         self._subscriptions = subscriptions = ClientSubscriptions(session, self, writer, services)
         self.handshake = handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
         self.pings = PingTimer(peer, writer, lambda: handshake.awaits_tls, self, services)
+        self._publish_runs = PublishRuns()
         self._frames = FrameHandler(
-            peer, session, self, self.handshake, subscriptions, self.pings, writer, self, services
+            peer, session, self, handshake, subscriptions, self.pings, writer, self, services, self._publish_runs
         )
         reader = ConnectionReader(
             self._make_parser,
@@ -107,6 +109,7 @@ class Connection(PeerConnection, Subscriber):
             max_control_line=options.max_control_line,
             max_payload=self.session.payload_max(options.max_payload),
             ack_runs=True,
+            publish_runs=self._publish_runs,
         )
 
     # What asyncio calls

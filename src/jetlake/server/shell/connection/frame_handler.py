@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jetlake.model.trace_sampling import TRACE_DESTINATION
 from jetlake.protocol.encoder import OK, err
-from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, Sub, Unsub
+from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, PubRun, Sub, Unsub
 from jetlake.protocol.parser import GeneralParser
+from jetlake.protocol.publish_runs import PublishRuns
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.connection.control import ConnectionControl
@@ -34,6 +35,7 @@ class FrameHandler:
 
     Args:
         origin: who the messages come from, as the account knows it.
+        runs: reads runs of publishes; told when one had to be handled message by message.
 
     Attributes:
         in_msgs: messages that the client has published.
@@ -51,6 +53,7 @@ class FrameHandler:
         writer: ConnectionWriter,
         control: ConnectionControl,
         services: ConnectionServices,
+        runs: PublishRuns,
     ) -> None:
         self.in_msgs = self.in_bytes = 0
         self._peer = peer
@@ -62,6 +65,7 @@ class FrameHandler:
         self._writer = writer
         self._control = control
         self._services = services
+        self._runs = runs
         self._log = services.log
 
     def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
@@ -92,14 +96,21 @@ class FrameHandler:
                     or (header and header.find(TRACE_DESTINATION) >= 0)
                 ):
                     route = find_route(subject)
-                    if route is not None and (receive := route.only_sink) is not None:
-                        receive(subject, reply, header, payload, origin)
+                    if route is not None and (sink := route.only_sink) is not None:
+                        sink.receive(subject, reply, header, payload, origin)
                         continue
                     taken = publish(subject, reply, header, payload, origin)
                     if (taken >= _RECIPIENTS_MANY or subject[0] == _DOLLAR) and ticks() >= deadline_s:
                         break
                     continue
                 self._publish_guarded(subject, reply, header, payload)
+            elif type(frame) is PubRun:
+                if guarded or not self._publish_run(frame):
+                    self._runs.discourage()
+                    rest = iter([*frame.messages(), *rest])
+                    break
+                messages += len(frame.subjects)
+                size += frame.size
             elif type(frame) is AckRun:
                 messages += len(frame.sequences)
                 size += frame.payload_size
@@ -119,6 +130,11 @@ class FrameHandler:
         self.in_msgs += messages
         self.in_bytes += size
         return list(rest)
+
+    def _publish_run(self, run: PubRun) -> bool:
+        """Publish a run to a stream; False when its messages have to be looked at one by one."""
+        # No subject below `$`, no reply that may be reserved.
+        return b"$" not in run.words and b"R_." not in run.words and self._session.account.publish_run(run)
 
     def _operate(self, frame: Frame) -> None:
         if self._log.tracing:

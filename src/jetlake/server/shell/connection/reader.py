@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from jetlake.protocol.frames import AckRun, Frame
+from jetlake.protocol.frames import AckRun, Frame, PubRun
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.handshake import Handshake
@@ -62,7 +62,7 @@ class Inbox:
     def take(self, lines: int) -> list[Frame]:
         """Take the frames of the next lines, or those that were put back; none when the next one is incomplete."""
         if self._frames:
-            frames, self._frames = self._frames, []
+            frames, self._frames = self._frames[:lines], self._frames[lines:]
             return frames
         data = self._pieces[0]
         parser = self.parser
@@ -76,7 +76,7 @@ class Inbox:
 
     def put_back(self, frames: list[Frame]) -> None:
         """Return frames that could not be handled yet; `take` gives them out next."""
-        self._frames = frames
+        self._frames = frames + self._frames
 
     def clear(self) -> None:
         """Drop everything."""
@@ -194,7 +194,8 @@ class ConnectionReader:
             if not inbox:
                 break
             frames = inbox.take(_GROUP_LINES)
-            if unhandled := self._handle(frames, deadline_s):
+            unhandled = self._handle(frames, deadline_s)
+            if unhandled:
                 inbox.put_back(unhandled)
             if handshake is not None and handshake.checking:
                 self._hold(_CHECKING)
@@ -202,7 +203,7 @@ class ConnectionReader:
                 self._stall()
             if self._holds & (_CHECKING | _STALLED):
                 break
-            frames_left -= _message_count(frames)
+            frames_left -= _message_count(frames) - len(unhandled)
             if frames_left <= 0 or ticks() >= deadline_s:
                 return bool(inbox) or inbox.is_broken
         return False
@@ -246,7 +247,12 @@ class ConnectionReader:
 
 
 def _message_count(frames: list[Frame]) -> int:
-    """Return what a group counts; a run of acknowledgements longer than a group ends it, and counts as its messages."""
-    if frames and type(last := frames[-1]) is AckRun:
-        return len(frames) + len(last.sequences) - 1
-    return len(frames)
+    """Return what a group counts: a run counts as its messages."""
+    count = len(frames)
+    if frames:
+        # A run of publishes begins a group, a long one of acknowledgements ends it.
+        if type(first := frames[0]) is PubRun:
+            count += len(first.subjects) - 1
+        if type(last := frames[-1]) is AckRun:
+            count += len(last.sequences) - 1
+    return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from jetlake.server.engine.stream.ids.id_table import IdTable
 
@@ -80,10 +80,18 @@ class Deduplication:
         expired_sequence = self._expired_sequence
         return lambda message_id: sequence if (sequence := get(message_id)) > expired_sequence else 0
 
-    def may_have_any(self, message_ids: Collection[bytes], now_ns: int) -> bool:
-        """Return whether one of these ids may have been seen within the window; `find` knows."""
+    def claim_run(self, message_ids: list[bytes], first_sequence: int, now_ns: int) -> bool:
+        """Remember the ids of a run under consecutive sequences, unless one occurs twice or may have been seen.
+
+        Returns:
+            Whether they are remembered; otherwise none of them is, and `find` knows which were seen.
+        """
         self.forget_expired(now_ns)
-        return self._table.has_any(message_ids)
+        sequences = list(range(first_sequence, first_sequence + len(message_ids)))
+        if not self._table.add_new(message_ids, sequences):
+            return False
+        self._add_to_groups(message_ids, sequences, now_ns)
+        return True
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
         """Remember the id of a stored message; its window starts, also that of an id which is known."""
@@ -94,13 +102,15 @@ class Deduplication:
         if not self.window_ns:
             return
         self._table.update(sequences)
-        ids, numbers = tuple(sequences), tuple(sequences.values())
+        self._add_to_groups(list(sequences), list(sequences.values()), now_ns)
+
+    def _add_to_groups(self, message_ids: list[bytes], sequences: list[int], now_ns: int) -> None:
         done = 0
-        while done < len(ids):
+        while done < len(message_ids):
             group = self._group(now_ns)
             room = _GROUP_IDS - len(group.ids)
-            group.ids += ids[done : done + room]
-            group.sequences.extend(numbers[done : done + room])
+            group.ids += tuple(message_ids[done : done + room])
+            group.sequences.extend(sequences[done : done + room])
             done += room
 
     def _group(self, now_ns: int) -> _Group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["IdTable"]
 
@@ -30,21 +30,28 @@ class IdTable:
         parts, mask = self._parts, self._mask
         return lambda message_id: parts[hash(message_id) & mask].get(message_id, 0)
 
-    def has_any(self, message_ids: Collection[bytes]) -> bool:
-        """Return whether one of these ids is known."""
-        return any(map(dict.get, self._parts_of(message_ids), message_ids))
+    def add_new(self, message_ids: list[bytes], sequences: list[int]) -> bool:
+        """Add ids with their sequences, which no known id has; False, and no id added, when one of the ids is known."""
+        found = list(map(dict.setdefault, self._parts_of(message_ids), message_ids, sequences))
+        if found != sequences:
+            for message_id, sequence in zip(message_ids, sequences, strict=True):
+                self.discard(message_id, sequence)
+            return False
+        self._divide()
+        return True
 
     def update(self, sequences: Mapping[bytes, int]) -> None:
         """Set the sequences of ids."""
-        if not self._mask:
-            small = self._parts[0]
-            small.update(sequences)
-            if len(small) > _SMALL_TABLE_IDS:
-                self._parts, self._mask = [{} for _ in range(_PARTS)], _PARTS - 1
-                self.update(small)
-            return
         for part, message_id, sequence in zip(self._parts_of(sequences), sequences, sequences.values(), strict=True):
             part[message_id] = sequence
+        self._divide()
+
+    def _divide(self) -> None:
+        """Divide a table that has become too large for one dict."""
+        small = self._parts[0]
+        if not self._mask and len(small) > _SMALL_TABLE_IDS:
+            self._parts, self._mask = [{} for _ in range(_PARTS)], _PARTS - 1
+            self.update(small)
 
     def _parts_of(self, message_ids: Iterable[bytes]) -> Iterator[dict[bytes, int]]:
         """Return the dict of each id."""

@@ -80,6 +80,18 @@ class MessageIds:
         if self._sweep_timer is None:
             self._arm_sweep()
 
+    def claim_run(self, message_ids: list[bytes], first_sequence: int, now_ns: int) -> bool:
+        """Remember the ids of a run that is about to be stored under consecutive sequences, unless one may be known.
+
+        Returns:
+            False when nothing was remembered: an id occurs twice, or `window.find` has to tell whether it is known.
+        """
+        if not self.window.claim_run(message_ids, first_sequence, now_ns):
+            return False
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        return True
+
     def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
         """Remember the ids of a run of stored messages."""
         self.window.remember_run(sequences, now_ns)

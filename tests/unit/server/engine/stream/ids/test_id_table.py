@@ -20,9 +20,25 @@ def test_it_agrees_with_a_dict(steps):
                 model.pop(message_id, None)
     get = table.getter()
     assert len(table) == len(model)
-    assert table.has_any([b"x", *map(b"%d".__mod__, range(13_000))]) == bool(model)
-    assert not table.has_any([b"x", b"y"])
     assert all(get(b"%d" % number) == model.get(b"%d" % number, 0) for number in range(0, 13_000, 7))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 4000)), max_size=8), st.booleans())
+def test_a_run_of_ids_is_added_whole_or_not_at_all(runs, twice):
+    table, model, next_sequence = IdTable(), {}, 1
+    for first, count in runs:
+        ids = [b"%d" % number for number in range(first, first + count)]
+        if twice:
+            ids.append(ids[0])
+        sequences = list(range(next_sequence, next_sequence + len(ids)))
+        is_new = model.keys().isdisjoint(ids) and not twice
+        assert table.add_new(ids, sequences) == is_new
+        if is_new:
+            model.update(zip(ids, sequences, strict=True))
+            next_sequence += len(ids)
+    get = table.getter()
+    assert len(table) == len(model)
+    assert all(get(message_id) == sequence for message_id, sequence in model.items())
 
 
 def test_an_id_with_a_newer_sequence_stays():
