@@ -194,7 +194,7 @@ class SourceOptions:
         "pollInterval", duration_s, 0.1, "100ms", "How often a streaming query asks the server for news."
     )
     rows_per_batch: int = option(
-        "arrowBatchRows", positive, 8192, "8192", "Most rows that go to Spark in one Arrow batch."
+        "arrowBatchRows", positive, 16384, "16384", "Most rows that go to Spark in one Arrow batch."
     )
     payload_format: str = option(
         "payloadFormat",

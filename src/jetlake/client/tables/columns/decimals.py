@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DIGITS_MAX", "read_decimals"]
+__all__ = ["DIGITS_MAX", "WORD_BYTES", "last_digits", "read_decimals"]
 
 DIGITS_MAX = 19
 """Not all numbers of so many digits fit into 64 bits, but all sequences and times of this millennium do."""
 
-_WORD_BYTES = 8
+WORD_BYTES = 8
+"""How many digits are read at once."""
+
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ZEROS = np.uint64(0x3030303030303030)
 _ABOVE_NINES = np.uint64(0x4646464646464646)
@@ -29,22 +31,25 @@ def read_decimals(data: Any, end: int, distance: int, count: int, digits: int) -
         digits: how many digits each has, at most `DIGITS_MAX`.
     """
     total = np.zeros(count, np.int64)
-    factor = 1
-    for done in range(0, digits, _WORD_BYTES):
-        words = np.ndarray((count,), "<u8", data, end - done - _WORD_BYTES, (distance,))
-        part = _last_digits(words, min(digits - done, _WORD_BYTES))
+    for done in range(0, digits, WORD_BYTES):
+        words = np.ndarray((count,), "<u8", data, end - done - WORD_BYTES, (distance,))
+        part = last_digits(words, min(digits - done, WORD_BYTES))
         if part is None:
             return None
-        total += part * factor
-        factor *= 10**_WORD_BYTES
+        total = total + part * 10**done if done else part
     return total
 
 
-def _last_digits(word: NDArray[np.uint64], digits: int) -> NDArray[np.int64] | None:
-    """Return the number in the last digits of each eight bytes: digits are summed up in pairs, pairs in fours."""
-    if digits < _WORD_BYTES:
-        shift = np.uint64(8 * (_WORD_BYTES - digits))
-        word = (word >> shift << shift) | (_ZEROS >> np.uint64(8 * digits))
+def last_digits(word: NDArray[np.uint64], digits: int | NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return the number in the last digits of each eight bytes; None when one of them is not made of digits.
+
+    Digits are summed up in pairs, pairs in fours.
+
+    Args:
+        digits: how many there are, one to eight, in all of them or in each.
+    """
+    shift = np.asarray(8 * (WORD_BYTES - digits), np.uint64)
+    word = (word >> shift << shift) | (_ZEROS >> (np.uint64(64) - shift))
     value = word - _ZEROS
     if (((word + _ABOVE_NINES) | value) & _HIGH_BITS).any():
         return None

@@ -3,7 +3,8 @@
 The fast way looks for line ends with numpy, takes every line that begins like a message for one, and then proves it:
 the first line is a message, and each message must end exactly where the next one begins. A payload that looks like
 a message breaks that chain, as does a line of another kind in between; then the plain loop does the buffer, which
-reads line by line and is never wrong.
+reads line by line and is never wrong. Messages without headers and without line ends in their payloads are tried first:
+then every second line end is a message's end, and only the sizes are left to prove.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jetlake.client.tables.columns.decimals import WORD_BYTES, last_digits
 from jetlake.errors import ProtocolError
 
 __all__ = ["Split", "split_frames", "split_frames_by_loop", "split_frames_vectorised"]
@@ -69,6 +71,9 @@ def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
     octets = np.frombuffer(buffer, np.uint8, fill)
     words = np.ndarray((fill - 3,), np.dtype("<u4"), buffer, strides=(1,))
     line_feeds = np.flatnonzero(octets == 10)
+    plain = _split_plain(octets, words, line_feeds)
+    if plain is not None:
+        return plain
     followers = line_feeds + 1
     in_reach = (
         len(followers) if not len(followers) or followers[-1] < fill - 3 else int(np.searchsorted(followers, fill - 3))
@@ -118,6 +123,35 @@ def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
         lines=[],
         consumed=int(following[count - 1]),
     )
+
+
+def _split_plain(octets: NDArray[np.uint8], words: NDArray[np.uint32], line_feeds: Positions) -> Split | None:
+    """Split messages of which every second line feed is the end; None when a message is not of that form."""
+    count = len(line_feeds) // 2
+    if not count or line_feeds[0] <= WORD_BYTES:
+        return None
+    line_end = line_feeds[0 : 2 * count : 2] - 1
+    end = line_feeds[1 : 2 * count : 2] - 1
+    start = np.concatenate((np.zeros(1, np.int64), end[:-1] + 2))
+    if (words[start] != _MSG).any() or (octets[line_end] != 13).any() or (octets[end] != 13).any():
+        return None
+    subject = start + 4
+    header = line_end + 2
+    total = end - header
+    low, high = int(total.min()), int(total.max())
+    if low < 0 or high >= 10 ** (WORD_BYTES - 1):
+        return None
+    digits: int | Positions = len(str(low))
+    for power in range(len(str(low)), len(str(high))):
+        digits = digits + (total >= 10**power)
+    before = np.ndarray((len(octets) - WORD_BYTES + 1,), "<u8", octets, strides=(1,))[line_end - WORD_BYTES]
+    declared = last_digits(before, digits)
+    sizes = line_end - digits - 1
+    if declared is None or (declared != total).any() or (octets[sizes] != 32).any():
+        return None
+    if (sizes <= subject).any() or (octets[subject] == 32).any():
+        return None
+    return Split(subject, sizes, header, header, end, [], int(end[-1]) + 2)
 
 
 def _numbers_before(octets: NDArray[np.uint8], position: Positions) -> tuple[Positions, Positions]:

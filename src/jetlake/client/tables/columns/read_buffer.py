@@ -9,7 +9,8 @@ from jetlake.client.tables.columns.frame_split import split_frames
 
 __all__ = ["ReadBuffer"]
 
-_SIZE = 1 << 20
+# A read costs a Python worker as much as thousands of messages do, so it pays to take many at once.
+_SIZE = 2 << 20
 _SIZE_MAX = 256 << 20
 _SETTLE_S = 10.0
 _GATHER_PAUSE_S = 0.004

@@ -66,6 +66,22 @@ def test_a_line_of_another_form_is_left_to_the_general_way(other):
         assert read(*lines) is None
 
 
+@pytest.mark.parametrize("times", [(TIME, 1, TIME), (TIME, TIME // 2, TIME + 9), (TIME, TIME, TIME), (TIME, 0, 1)])
+def test_times_that_go_back_and_forth_are_read_at_once(times):
+    lines = [b"a 12 $JS.ACK.S.c.1.%d.7.%019d.70" % (10 + n, time) for n, time in enumerate(times)]
+    found = read(*lines)
+    assert found is not None
+    assert found.time_ns.tolist() == list(times)
+    assert found.sequence.tolist() == [10, 11, 12]
+
+
+def test_a_sequence_of_more_than_64_bits_is_no_sequence():
+    huge = [b"a 12 $JS.ACK.S.c.1.%d.7.%d.70" % (10**19 - 2 + n, TIME) for n in (0, 1)]
+    found = read(*huge)
+    assert found is not None
+    assert (found.sequence < 0).all()  # which the reader takes for out of order
+
+
 def test_a_reply_that_is_none_is_an_error_wherever_it_stands():
     data = frames(line(10), b"orders.new 12 " + b"x" * (len(line(11)) - 14), line(12))
     with pytest.raises(ProtocolError):

@@ -76,6 +76,23 @@ def test_plain_messages_take_the_fast_way():
     assert len(fast) == 98
 
 
+def test_payloads_of_any_size_take_the_fast_way():
+    sizes = [0, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 100_000, 1_000_000, 1, 128]
+    data = bytearray(b"".join(delivery(n, "a.b", b"", b"x" * size) for n, size in enumerate(sizes)))
+    fast = split_frames_vectorised(data, len(data))
+    assert fast is not None
+    assert_same(fast, split_frames_by_loop(data, len(data)))
+
+
+@pytest.mark.parametrize("size", [b"3", b"5", b"14", b":", b"4 ", b""])
+def test_a_size_that_is_not_the_payloads_is_never_believed(size):
+    good, bad = delivery(1, "a", b"", b"abcd"), delivery(2, "a", b"", b"abcd").replace(b" 4\r\n", b" " + size + b"\r\n")
+    for frames in ((bad, good), (good, bad), (good, bad, good)):
+        data = bytearray(b"".join(frames))
+        fast = split_frames_vectorised(data, len(data))
+        assert fast is None or len(fast) <= frames.index(bad)
+
+
 @pytest.mark.parametrize(
     "line",
     [
