@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import compress
 from operator import not_
@@ -117,7 +117,7 @@ def recover(
     snapshot = read_snapshot(disk, folder, snapshot_name, sum(file.size for file in files.own.values()))
     if snapshot is None or snapshot.key != found.key:
         snapshot = IndexSnapshot()
-    recovery = _Recovery(disk, folder, found, files.own, snapshot, listed, note)
+    recovery = _Recovery(disk, folder, names, found, files.own, snapshot, listed, note)
     recovery.run(replace(files.mark, flushed=0) if reuses_sequences else files.mark)
     if reuses_sequences:
         # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
@@ -149,6 +149,7 @@ class _Recovery:
         self,
         disk: Disk,
         folder: Path,
+        names: Collection[str],
         found: Recovered,
         files: dict[int, SegmentFile],
         snapshot: IndexSnapshot,
@@ -159,6 +160,7 @@ class _Recovery:
         self._note_text = note
         self._disk = disk
         self._folder = folder
+        self._names = names
         self._found = found
         self._files = files
         self._listed = listed.segments if listed is not None else None
@@ -229,8 +231,10 @@ class _Recovery:
         if as_known and known is not None and (number != self._known_last or known.filed is not None):
             return known
         # What is read now may be changed before it has a piece again: an old one must not be believed then.
-        with suppress(OSError):
-            self._disk.remove(piece_path(self._folder / file.name))
+        piece = piece_path(self._folder / file.name)
+        if piece.name in self._names:
+            with suppress(OSError):
+                self._disk.remove(piece)
         if known is None:
             return self._read(file, following)
         if as_known and (segment := self._read_on(known, following)) is not None:
