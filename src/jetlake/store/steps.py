@@ -48,6 +48,10 @@ def drained(items: list[Item], size: int) -> Iterator[list[Item]]:
 
 def sort_in_steps(items: list[Sortable]) -> Steps[list[Sortable]]:
     """Return the items in ascending order, sorted in short runs that are merged; the list is empty afterwards."""
+    if len(items) <= _RUN // 32:
+        few = sorted(items)
+        items.clear()
+        return few
     runs: list[list[Sortable]] = []
     for run in drained(items, _RUN):
         run.sort()
@@ -55,8 +59,8 @@ def sort_in_steps(items: list[Sortable]) -> Steps[list[Sortable]]:
         yield
     if all(before[-1] <= after[0] for before, after in pairwise(runs)):
         joined: list[Sortable] = []
-        for few in drained(runs, _RUN_MAX // _RUN):
-            joined.extend(chain.from_iterable(few))
+        for some in drained(runs, _RUN_MAX // _RUN):
+            joined.extend(chain.from_iterable(some))
             yield
         return joined
     while len(runs) > 1 and len(runs[0]) < _RUN_MAX:

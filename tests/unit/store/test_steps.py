@@ -24,7 +24,7 @@ def test_groups_have_everything_in_order(items, size):
 
 
 def test_sorting_in_steps():
-    for count in (0, 1, 5000, 20_000):
+    for count in (0, 1, 60, 5000, 20_000):
         numbers = list(range(count))
         assert finish(sort_in_steps(numbers.copy())) == numbers
         Random(count).shuffle(numbers)
@@ -32,6 +32,15 @@ def test_sorting_in_steps():
         assert finish(steps) == list(range(count))
     names = [b"s.%d" % number for number in range(5000)]
     assert finish(sort_in_steps(names.copy())) == sorted(names)
+
+
+def test_a_few_are_sorted_without_a_step_and_taken_from_their_list():
+    few = [3, 1, 2]
+    steps = sort_in_steps(few)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == [1, 2, 3]
+    assert few == []
 
 
 def test_a_filter_that_is_prepared_while_subjects_come_and_go():
