@@ -86,17 +86,17 @@ class PendingAck(Struct, eq=False):
         self._messages.observe(self._number, is_observed=is_observed)
 
     async def _result(self) -> PubAck:
-        self.observe()
         if not self.is_done:
+            self.observe()
             await asyncio.shield(self._messages.outcome(self._number))
         return self.known()
 
     def known(self) -> PubAck:
         """Return the answer that is there already; raises what `await` would."""
+        answer = self._messages.answer_of(self._number)
+        if answer is not None:
+            return decode_pub_ack(answer)
         self.observe()
         error = self.error
-        if error is not None:
-            raise error
-        answer = self._messages.answer_of(self._number)
-        assert answer is not None
-        return decode_pub_ack(answer)
+        assert error is not None
+        raise error

@@ -164,10 +164,10 @@ class PublishRun:
         return self._subjects[number]
 
     def answer_of(self, number: int) -> bytes | None:
+        if number < len(self._answers):
+            return self._answers[number]
         single = self._single(number)
-        if single is not None:
-            return single.answer
-        return self._answers[number] if number < len(self._answers) else None
+        return None if single is None else single.answer
 
     def error_of(self, number: int) -> Exception | None:
         single = self._single(number)

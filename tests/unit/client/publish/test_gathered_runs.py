@@ -235,7 +235,7 @@ async def test_any_history_gives_every_message_one_outcome(fake, clock, seed):
     random = Random(seed)
     client = await fake.connect()
     js = client.jetstream(timeout=1000, publish_window=200)
-    pendings, outcomes, done = [], {}, set()
+    pendings, outcomes, done, awaited = [], {}, set(), {}
     for _ in range(120):
         step = random.random()
         if step < 0.6:
@@ -245,6 +245,9 @@ async def test_any_history_gives_every_message_one_outcome(fake, clock, seed):
                 name = b"%d" % len(pendings)
                 options = {"msg_id": name.decode()} if random.random() < 0.1 else {}
                 pendings.append(await js.publish_async(f"s.{random.randrange(3)}", name, **options))
+                if random.random() < 0.1:
+                    awaited[len(pendings) - 1] = asyncio.ensure_future(pendings[-1])
+                    asyncio.ensure_future(pendings[-1]).cancel()
         elif step < 0.8:
             await clock.settle()
         elif step < 0.97:
@@ -278,7 +281,17 @@ async def test_any_history_gives_every_message_one_outcome(fake, clock, seed):
         else:
             assert isinstance(pending.error, DisconnectedError)
             assert is_refused is None
-    if any(pending.error is not None for pending in pendings):
+    await clock.settle()
+    check_awaited(pendings, awaited)
+    if any(pending.error is not None for number, pending in enumerate(pendings) if number not in awaited):
         with pytest.raises(PublishWindowError):
             await js.publish_async_complete()
     await js.publish_async_complete()
+
+
+def check_awaited(pendings, awaited):
+    for number, acknowledgement in awaited.items():
+        assert acknowledgement.done()
+        assert acknowledgement.exception() is pendings[number].error
+        if pendings[number].error is None:
+            assert acknowledgement.result() == pendings[number].known()
