@@ -41,7 +41,8 @@ class StoreFolder:
         self.path = store_dir / "jetstream"
         self.names = UnsyncedNames(disk)
         self.remover = Remover(disk)
-        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes), behind_redo)
+        root = self.path if disk.is_folder(self.path) else None
+        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes), behind_redo, root)
         self._lists: dict[str, NameList] = {}
 
     def accounts(self) -> list[str]:

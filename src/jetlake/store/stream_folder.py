@@ -92,11 +92,14 @@ class SharedResources(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         behind_redo: the names of folders in the redo log that lack something which only that has.
+        root: the server's folder, if it was there at the start; should it vanish, as with a disk that is unmounted,
+            nobody makes another one in its place.
     """
 
     open_files: OpenFiles | None = None
     index_cache: IndexCache | None = None
     behind_redo: frozenset[str] = frozenset()
+    root: Path | None = None
 
 
 class StreamFolder(MetaFolder):
@@ -121,6 +124,9 @@ class StreamFolder(MetaFolder):
         super().__init__(disk, path, names)
         self._shared = shared or SharedResources()
         self.listed = listed
+
+    def _may_make(self, folder: Path) -> bool:
+        return folder != self._shared.root
 
     def sync(self) -> None:
         was_new = self._is_new

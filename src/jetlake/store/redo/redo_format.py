@@ -3,7 +3,7 @@
 Little-endian, without padding. A file begins with two places for its header, used in turns, so that a torn write leaves
 the one before; entries follow::
 
-    header  "JLRH" | version 2 | reserved 2 | turn 8 | salt 8 | hash 8
+    header  "JLRH" | version 2 | blocks 2 | turn 8 | salt 8 | hash 8
     entry   mark 4 | body length 4 | hash 8 | pieces
     piece   folder length 2 | key 8 | segment 4 | generation 4 | offset 4 | data length 4 | folder | data
 
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 __all__ = [
+    "BLOCK_BYTES",
     "ENTRY_BYTES_MAX",
     "FIRST_ENTRY",
     "FORMAT_VERSION",
@@ -28,6 +29,7 @@ __all__ = [
     "Piece",
     "find_entries",
     "find_header",
+    "is_shortened",
     "is_unused",
     "pack_entry",
     "pack_piece",
@@ -35,6 +37,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+BLOCK_BYTES = 4096
+"""In what a file's length is counted."""
 FIRST_ENTRY = 4096
 """Where entries begin: a torn write of one does not touch the header."""
 ENTRY_BYTES_MAX = 2 * 1024 * 1024
@@ -56,14 +60,16 @@ class Header(NamedTuple):
     Attributes:
         turn: higher than that of every file that was begun before.
         salt: a random number, another one each time the file begins anew.
+        blocks: how long the file is, in blocks of 4 KiB.
     """
 
     turn: int
     salt: int
+    blocks: int = 0
 
     def pack(self) -> bytes:
         """Return the bytes of the header."""
-        body = _HEADER.pack(_HEADER_MAGIC, FORMAT_VERSION, 0, self.turn, self.salt)
+        body = _HEADER.pack(_HEADER_MAGIC, FORMAT_VERSION, self.blocks, self.turn, self.salt)
         return body + _HASH.pack(xxh3_64_intdigest(body))
 
     @property
@@ -77,13 +83,24 @@ class Header(NamedTuple):
         body = data[: _HEADER.size]
         if len(data) < _HEADER.size + _HASH.size or _HASH.unpack_from(data, _HEADER.size)[0] != xxh3_64_intdigest(body):
             return None
-        magic, version, _, turn, salt = _HEADER.unpack(body)
-        return Header(turn, salt) if magic == _HEADER_MAGIC and version == FORMAT_VERSION else None
+        magic, version, blocks, turn, salt = _HEADER.unpack(body)
+        return Header(turn, salt, blocks) if magic == _HEADER_MAGIC and version == FORMAT_VERSION else None
 
 
 def find_header(data: bytes) -> Header | None:
     """Return the newer header of a file; None when it has none of this version."""
     return max(filter(None, map(Header.unpack, (data, data[_HEADER_PLACE:FIRST_ENTRY]))), default=None)
+
+
+def is_shortened(data: bytes, header: Header) -> bool:
+    """Return whether entries may be missing at the end: the file was used, and is shorter than it was made.
+
+    A file that never had an entry may be short, when a crash met whoever made it.
+    """
+    if len(data) >= header.blocks * BLOCK_BYTES:
+        return False
+    places = [data[place : place + _HEADER_PLACE] for place in (0, _HEADER_PLACE)]
+    return all(map(Header.unpack, places)) or data.count(0, FIRST_ENTRY) < len(data) - FIRST_ENTRY
 
 
 def is_unused(data: bytes) -> bool:

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.redo.redo_format import ENTRY_BYTES_MAX, FIRST_ENTRY, Header, pack_entry
+from jetlake.store.redo.redo_format import BLOCK_BYTES, ENTRY_BYTES_MAX, FIRST_ENTRY, Header, pack_entry
 
 __all__ = ["FILE_BYTES", "FILE_NAMES", "RedoFile", "RedoLog", "RedoStore"]
 
@@ -149,7 +149,8 @@ class RedoLog(Generic[Store]):
         self._turn += 1
         if after is not None and after.place == Header(self._turn, 0).place:
             self._turn += 1
-        return Header(self._turn, int.from_bytes(self._random_bytes(8), "little"))
+        salt = int.from_bytes(self._random_bytes(8), "little")
+        return Header(self._turn, salt, self._file_bytes // BLOCK_BYTES)
 
     def has_room(self) -> bool:
         """Return whether the next entry fits, whatever is in it."""

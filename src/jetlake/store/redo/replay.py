@@ -14,7 +14,15 @@ from jetlake.store.log.log_file import table_of
 from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.record import seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
-from jetlake.store.redo.redo_format import Piece, find_entries, find_header, is_unused, unpack_pieces
+from jetlake.store.redo.redo_format import (
+    Header,
+    Piece,
+    find_entries,
+    find_header,
+    is_shortened,
+    is_unused,
+    unpack_pieces,
+)
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES
 
 __all__ = ["replay"]
@@ -55,9 +63,9 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
             refuse(name, f"the redo log cannot be read: {error}")
             continue
         header = find_header(data) if data is not None else None
-        if data is None or (header is None and not is_unused(data)):
-            refuse(name, "what is there is no redo log of this version")
-        elif header is not None:
+        if fault := _fault_of(data, header):
+            refuse(name, fault)
+        if data is not None and header is not None:
             contents[header.turn] = (name, *find_entries(data, header.salt))
     for _, (name, bodies, damaged_bytes) in sorted(contents.items()):
         if damaged_bytes:
@@ -92,6 +100,15 @@ def _read(disk: Disk, path: Path) -> bytes | None:
         return disk.read(handle, size, 0) if size <= FILE_BYTES else None
     finally:
         disk.close(handle)
+
+
+def _fault_of(data: bytes | None, header: Header | None) -> str:
+    """Return what is wrong with a file as a whole; nothing where its entries tell all."""
+    if data is None or (header is None and not is_unused(data)):
+        return "what is there is no redo log of this version"
+    if header is not None and is_shortened(data, header):
+        return "the redo log is shorter than it was made"
+    return ""
 
 
 def _by_segment(bodies: list[bytes]) -> dict[str, list[Piece]]:

@@ -168,6 +168,19 @@ def test_a_full_disk_is_read_while_removals_wait_for_it(machine):
     assert (answer["name"], answer["num_pending"], machine.server.state()["last_seq"]) == ("r", 3, 5)
 
 
+def test_a_folder_that_vanished_is_not_made_again(machine):
+    """As with a disk that is unmounted: what would be stored elsewhere is gone when the disk is back."""
+    machine.server.create()
+    machine.restart()
+    away = ROOT / "away"
+    machine.disk.replace(ROOT / "jetstream", away)
+    answer = machine.server.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t"]})
+    assert refusal(answer) == (503, 10077) and "no such file" in answer["error"]["description"]
+    assert not machine.disk.is_folder(ROOT / "jetstream")
+    machine.disk.replace(away, ROOT / "jetstream")
+    assert "error" not in machine.server.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t"]})
+
+
 def test_two_batches_of_one_turn_are_refused_together(machine):
     machine.server.create(max_msgs=3)
     machine.disk.capacity = 0

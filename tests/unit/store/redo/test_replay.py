@@ -90,6 +90,32 @@ def test_what_one_entry_has_of_many_messages_is_there_after_a_power_cut(disk, st
     assert (store.messages, store.last_sequence, store.lost, reports) == (4, 4, [], [])
 
 
+def test_a_file_that_was_shortened_is_reported(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    lose_unsynced(disk, SEGMENT)
+    disk.cut(FIRST_FILE, len(disk.content(FIRST_FILE).rstrip(b"\0")) - 1)
+    reports, store = start(disk)
+    assert store.messages == 3
+    (report,) = reports
+    assert "acknowledged messages may be lost, the redo log is shorter than it was made" in report
+    assert disk.is_file(ROOT / (FILE_NAMES[0] + ".damaged"))
+
+
+@pytest.mark.parametrize(("uses", "is_told"), [(0, False), (1, True)])
+def test_a_short_file_without_entries_is_reported_if_it_was_used(disk, store, log, uses, is_told):
+    for _ in range(uses):
+        append(store)
+        commit(disk, log, store)
+        file = log.rotate(wipes=True)
+        log.checkpoint(file, wipes=True)
+    disk.kill()
+    disk.cut(FIRST_FILE, FIRST_ENTRY + 5000)
+    reports, _ = start(disk)
+    assert bool(reports) is is_told
+
+
 def test_without_the_replay_they_would_be_gone(disk, store, log):
     append(store)
     commit(disk, log, store)
