@@ -140,22 +140,22 @@ def pack_run(
     parts: list[bytes] = []
     sizes: list[int] = []
     add_part, add_size = parts.append, sizes.append
+    pack_head, pack_number, join, digest = _pack_head, _pack_number, b"".join, xxh3_64_digest
     for (subject, _, header, payload), time_ns in zip(messages, times, strict=True):
         subject_length = len(subject)
         if header:
-            size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)
+            header_length = len(header)
+            size = HEADER_OVERHEAD + subject_length + header_length + len(payload)
+            head = pack_head(size | HEADER_FLAG, sequence, time_ns, subject_length)
+            body = join((head, subject, pack_number(header_length), header, payload))
         else:
             size = OVERHEAD + subject_length + len(payload)
+            body = pack_head(size, sequence, time_ns, subject_length) + subject + payload
         room -= size
         if room < 0:
             break
-        if header:
-            head = _pack_head(size | HEADER_FLAG, sequence, time_ns, subject_length)
-            body = b"".join((head, subject, _pack_number(len(header)), header, payload))
-        else:
-            body = _pack_head(size, sequence, time_ns, subject_length) + subject + payload
         add_part(body)
-        add_part(xxh3_64_digest(body, seed))
+        add_part(digest(body, seed))
         add_size(size)
         sequence += 1
     return parts, sizes

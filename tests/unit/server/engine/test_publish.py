@@ -139,6 +139,24 @@ def test_messages_with_one_reply_are_acknowledged_each(harness, reply):
     assert {frame.subject for frame in frames} == {reply}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_stretches_of_messages_with_one_reply_are_acknowledged_in_their_order(harness, seed):
+    harness.create()
+    harness.account.subscribe(b"lone", b"2", harness.client)
+    random = Random(seed)
+    replies = []
+    for _ in range(12):
+        reply = random.choice([b"_INBOX.x.1", b"_INBOX.x.2", b"_INBOX.y%d.1", b"lone", b""])
+        replies += [reply] * random.choice([1, 2, 63, 150, 400])
+    for reply in replies:
+        harness.publish("s.a", b"", reply=reply)
+    harness.turn()
+    expected = [(reply, b'{"stream":"S","seq":%d}' % sequence) for sequence, reply in enumerate(replies, 1) if reply]
+    assert [(frame.subject, frame.payload) for frame in harness.client.take()] == expected
+    assert harness.client.out_msgs == len(expected) + 1
+    assert harness.client.out_bytes > sum(len(payload) for _, payload in expected)
+
+
 def test_an_id_is_free_again_after_the_window(harness):
     harness.create(duplicate_window=1_000_000_000)
     harness.store("s.a", b"1", {"Nats-Msg-Id": "x"})
