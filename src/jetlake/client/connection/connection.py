@@ -105,7 +105,7 @@ class Connection:
         self.listeners = self._subscriptions.listeners
         self.endings = Endings(self.loop)
         self._events = Events(self.endings)
-        self.inboxes = InboxPool(options.inbox_prefix, self.subscribe, self.unsubscribe)
+        self.inboxes = InboxPool(self.loop, options.inbox_prefix, self.subscribe, self.unsubscribe)
         self.requests = Requests(
             self.loop, options.inbox_prefix, self._outbox, self.subscribe, lambda: self._link.reconnects
         )

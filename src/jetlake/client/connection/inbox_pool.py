@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +22,12 @@ class InboxUser(Protocol):
     def receive(self, messages: list[Message]) -> None:
         """Take the messages of one read."""
 
+    def receive_run(self, messages: list[Message]) -> None:
+        """Take many messages of one read that all have a reply subject."""
+
+    def look(self) -> None:
+        """Look at the time: what `PooledInbox.look_at` was told may be due."""
+
     def ended(self, error: Exception | None) -> None:
         """End: no more answers will come, for the connection is closed, or the server refuses the inbox."""
 
@@ -38,13 +45,21 @@ class PooledInbox(Receiver):
     Messages carry their stored subject and belong to the present user; an inbox whose user left before the server had
     ended the answers is therefore not used again.
 
+    The timer serves one user after the other too, so that users that come and go many times before it is due start one.
+
+    Args:
+        loop: the event loop.
+        inbox_prefix: the first tokens of the inbox.
+
     Attributes:
         user: the request that gets what comes; None between two.
     """
 
-    __slots__ = ("_next", "_prefix", "user")
+    __slots__ = ("_loop", "_next", "_prefix", "_timer", "user")
 
-    def __init__(self, inbox_prefix: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inbox_prefix: str) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
         self._prefix = new_inbox(inbox_prefix).encode() + b"."
         super().__init__(self._prefix + b"*")
         self._next = 0
@@ -55,12 +70,35 @@ class PooledInbox(Receiver):
         self._next += 1
         return self._prefix + b"%d" % self._next
 
+    def look_at(self, when: float) -> None:
+        """Let the user look at the time then, and perhaps before: at what an earlier user was waiting for."""
+        timer = self._timer
+        if timer is None or timer.when() > when:
+            self.stop_timer()
+            self._timer = self._loop.call_at(when, self._look)
+
+    def stop_timer(self) -> None:
+        """Cancel the timer, if there is one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self.user is not None:
+            self.user.look()
+
     def receive(self, messages: list[Message]) -> None:
         if self.user is not None:
             self.user.receive(messages)
 
+    def receive_run(self, messages: list[Message]) -> None:
+        if self.user is not None:
+            self.user.receive_run(messages)
+
     def ended(self, error: Exception | None) -> None:
         self.sid = b""
+        self.stop_timer()
         if self.user is not None:
             self.user.ended(error)
 
@@ -77,16 +115,22 @@ class InboxPool:
     """The subscribed inboxes of one connection that have no user.
 
     Args:
+        loop: the event loop.
         inbox_prefix: the first tokens of every inbox.
         subscribe: subscribes a new inbox.
         unsubscribe: ends the subscription of an inbox that is not used again.
     """
 
-    __slots__ = ("_idle", "_inbox_prefix", "_subscribe", "_unsubscribe")
+    __slots__ = ("_idle", "_inbox_prefix", "_loop", "_subscribe", "_unsubscribe")
 
     def __init__(
-        self, inbox_prefix: str, subscribe: Callable[[Receiver], None], unsubscribe: Callable[[Receiver], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        inbox_prefix: str,
+        subscribe: Callable[[Receiver], None],
+        unsubscribe: Callable[[Receiver], None],
     ) -> None:
+        self._loop = loop
         self._inbox_prefix = inbox_prefix
         self._subscribe = subscribe
         self._unsubscribe = unsubscribe
@@ -103,7 +147,7 @@ class InboxPool:
             if inbox.sid:
                 inbox.user = user
                 return inbox
-        inbox = PooledInbox(self._inbox_prefix)
+        inbox = PooledInbox(self._loop, self._inbox_prefix)
         self._subscribe(inbox)
         inbox.user = user
         return inbox
@@ -114,4 +158,5 @@ class InboxPool:
         if reusable and len(self._idle) < _IDLE_MAX:
             self._idle.append(inbox)
         else:
+            inbox.stop_timer()
             self._unsubscribe(inbox)

@@ -29,7 +29,7 @@ from jetlake.protocol import encoder
 __all__ = ["Fetch"]
 
 
-@hides("disconnected", "ended", "forbidden", "receive")
+@hides("disconnected", "ended", "forbidden", "look", "receive", "receive_run")
 class Fetch:
     """Messages that were asked for once.
 
@@ -60,7 +60,6 @@ class Fetch:
         "_options",
         "_reply",
         "_state",
-        "_timer",
         "_wants_all",
         "error",
     )
@@ -83,7 +82,6 @@ class Fetch:
         self._mailbox: Mailbox | None = None
         self._reply = b""
         self._state: FetchState | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._wants_all = False
         self.error: Exception | None = None
 
@@ -170,7 +168,7 @@ class Fetch:
         else:
             connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
         connection.end_turn()
-        self._arm(state)
+        inbox.look_at(state.deadline())
 
     async def _wait(self) -> None:
         """Wait until something has changed; send a lost pull again."""
@@ -214,8 +212,6 @@ class Fetch:
 
     def _finish(self) -> None:
         """Give the inbox back, or give it up when the server may still send to it."""
-        if self._timer is not None:
-            self._timer.cancel()
         state = self._state
         self._release_inbox(reusable=state is not None and state.is_over and state.error is None and state.loss is None)
 
@@ -227,23 +223,21 @@ class Fetch:
     # What the inbox calls
 
     def receive(self, messages: list[Message]) -> None:
+        state = self._state
+        assert state is not None
+        now = self._connection.loop.time()
+        for message in messages:
+            if not message.raw_reply and message.raw_subject == self._reply:
+                state.heard(read_status(message), now)
+        self.receive_run([message for message in messages if message.raw_reply])
+
+    def receive_run(self, messages: list[Message]) -> None:
         state, mailbox = self._state, self._mailbox
         assert state is not None and mailbox is not None
-        now = mailbox.loop.time()
-        for position, message in enumerate(messages):
-            if not message.raw_reply:
-                taken = messages[:position]
-                for message in messages[position:]:
-                    if message.raw_reply:
-                        taken.append(message)
-                    elif message.raw_subject == self._reply:
-                        state.heard(read_status(message), now)
-                messages = taken
-                break
         if messages:
             self._consumer.prepare(messages)
             size = sum([message.size for message in messages]) if self._options.max_bytes else 0
-            state.received(len(messages), size, now)
+            state.received(len(messages), size, mailbox.loop.time())
         if state.is_over:
             mailbox.messages.extend(messages)
             mailbox.end(state.error)
@@ -275,18 +269,14 @@ class Fetch:
         else:
             mailbox.wake()
 
-    def _arm(self, state: FetchState) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._connection.loop.call_at(state.deadline(), self._look)
-
-    def _look(self) -> None:
-        state, mailbox = self._state, self._mailbox
-        assert state is not None and mailbox is not None
+    def look(self) -> None:
+        """End the fetch, or send its pull again, if the server is silent for too long."""
+        state, mailbox, inbox = self._state, self._mailbox, self._inbox
+        assert state is not None and mailbox is not None and inbox is not None
         state.expire(mailbox.loop.time())
         if state.is_over or state.loss is not None:
             # The server did not end the pull itself, so it may yet send to this inbox: do not use it again.
             self._release_inbox(reusable=False)
             self._tell(state, mailbox)
         else:
-            self._arm(state)
+            inbox.look_at(state.deadline())

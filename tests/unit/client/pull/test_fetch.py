@@ -242,6 +242,46 @@ async def test_a_silent_server_is_given_up_a_little_after_the_expiry(fake, clock
     assert fake.sid(fake.wire, inbox) is None
 
 
+@pytest.mark.parametrize("expires", [2, 5, 30])
+async def test_a_silent_server_is_given_up_in_time_after_other_fetches(fake, clock, consumer, expires):
+    for number in range(1, 6):
+        fetch = begin(consumer.fetch(1, expires=5, idle_heartbeat=0))
+        await clock.settle()
+        fake.deliver(fake.pull_reply(), delivery(number))
+        await fetch
+        await clock.advance(0.5)
+    fetch = begin(consumer.fetch(3, expires=expires, idle_heartbeat=0))
+    await clock.settle()
+    for _ in range(expires):
+        await clock.advance(1)
+    await clock.advance(0.9)
+    assert not fetch.done()
+    await clock.advance(0.2)
+    assert await fetch == []
+
+
+async def test_fetches_that_follow_each_other_share_a_timer(fake, clock, consumer):
+    def timers():
+        return [timer for timer in clock._scheduled if "PooledInbox" in repr(timer) and not timer.cancelled()]
+
+    for number in range(1, 6):
+        fetch = begin(consumer.fetch(1))
+        await clock.settle()
+        fake.deliver(fake.pull_reply(), delivery(number))
+        await fetch
+        assert len(timers()) == 1
+    # It does not outlive its time, nor the connection.
+    await clock.advance(7)
+    assert not timers()
+    fetch = begin(consumer.fetch(1))
+    await clock.settle()
+    assert len(timers()) == 1
+    await fake.clients[0].close()
+    assert not timers()
+    with pytest.raises(DisconnectedError):
+        await fetch
+
+
 async def test_a_lost_connection(fake, clock, consumer):
     fetch = begin(consumer.fetch(3, expires=5))
     await clock.settle()
