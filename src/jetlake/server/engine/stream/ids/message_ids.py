@@ -194,14 +194,14 @@ class MessageIds:
     def recover(self) -> None:
         """Restore the window from the id file, the id log and the headers of newer messages."""
         self._are_recovered = True
+        saved = self._home.load_ids()
+        if saved is None:
+            return  # No message was ever stored with an id, so that none is read.
+        self._are_used = True
         store = self._store
         newest = store.get(store.last_sequence) if store.last_sequence else None
         if newest is not None and newest.header:
             self.last = find_value(newest.header, MSG_ID) or b""
-        saved = self._home.load_ids()
-        if saved is None:
-            return
-        self._are_used = True
         window = self.window
         if not window.window_ns:
             return
