@@ -10,6 +10,12 @@ server.
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
 no part) and the JVM. They share the machine's cores. The spread is that of three rounds.
+
+Reading has two ceilings. In `bytes only` the server has nearly all cores, beside the source only what Spark leaves: on
+two cores that compares the machine with and without Spark. In the rows with a core of its own the server has one core
+in both, and Spark or the socket has the others, so that the ratios `…_own_core` say what share of all that a server can
+send the source takes: the question when the server is not on Spark's machine. GOMAXPROCS is left alone there: 1 or 2
+cost the server the same CPU time a message.
 """
 
 from __future__ import annotations
@@ -23,16 +29,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from _harness import Report, measure, parse_arguments
+from _spark_processes import Case, Processes
 
 QUESTION = "How fast do messages go from JetStream into Spark and back?"
 PAYLOAD = 128
 FEW = 2000
 BIN = Path(sys.executable).parent
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+APART = ", server on a core of its own"
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -213,32 +220,8 @@ async def publish_with_nats_py(url: str, subject: str, count: int) -> None:
     await client.close()
 
 
-def cpu_s(pids: list[int], own: bool = True, ended_children: bool = False) -> float:
-    """CPU seconds that processes have used themselves, and those of their children that have ended."""
-    total = 0.0
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(map(int, fields[11:13])) * TICK_S * own + sum(map(int, fields[13:15])) * TICK_S * ended_children
-    return total
-
-
-def descendants(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            children = (task / "children").read_text().split()
-        except OSError:
-            continue
-        for child in map(int, children):
-            found += [child, *descendants(child)]
-    return found
-
-
 class Spark:
-    """One session, and what its processes cost."""
+    """One session, and what is read and written in it."""
 
     def __init__(self, server: Server, folder: str) -> None:
         self.server = server
@@ -255,31 +238,9 @@ class Spark:
         self.session = builder.getOrCreate()
         self.session.sparkContext.setLogLevel("OFF")
         self.session.dataSource.register(NaiveSource)
-        self._jvm = self.session._jvm.java.lang.ProcessHandle.current().pid()
+        self.processes = Processes(self.session._jvm.java.lang.ProcessHandle.current().pid())
         self._runs = 0
         self.micro_batches_s: list[float] = []
-
-    def cpu(self, action: Callable[[], None], rows: int, server: Server | None = None) -> dict[str, float]:
-        """CPU microseconds a row of server, Python workers and JVM."""
-        server_pid = (server or self.server).pid
-
-        def now() -> tuple[float, float, float]:
-            # A worker that ends in between has its time in the process that started it, in the end in the JVM.
-            workers = cpu_s(descendants(self._jvm), ended_children=True)
-            python = cpu_s([os.getpid()]) + workers + cpu_s([self._jvm], own=False, ended_children=True)
-            return cpu_s([server_pid]), python, cpu_s([self._jvm])
-
-        while True:
-            processes = {*descendants(self._jvm)}
-            before = now()
-            action()
-            after = now()
-            # Spark kills the daemon of workers that it has not used for a while, and the daemon's time with it.
-            if processes <= {*descendants(self._jvm)}:
-                break
-        names = ("server CPU us", "Python CPU us", "JVM CPU us")
-        costs = (round((b - a) / rows * 1e6, 2) for a, b in zip(before, after, strict=True))
-        return dict(zip(names, costs, strict=True))
 
     def read(self, url: str, stream: str, partitions: int = 2) -> None:
         options = {"servers": url, "minPartitions": partitions, "maxPartitions": partitions}
@@ -342,37 +303,48 @@ def main() -> None:
     for _ in range(2):
         # The JVM compiles what it runs often; a first read costs it ten times as much as a later one.
         spark.read(server.url, "IN")
-    reads = {
+    reads: dict[str, Case] = {
         "source batch": (lambda: spark.read(server.url, "IN"), count),
         "source available now": (lambda: spark.read_available_now("IN"), count),
-        "nats-py source": (lambda: spark.read_naively("IN", naive), naive),
         "bytes only": (lambda: take_bytes(server.url, "IN", count), count),
     }
-    writes = {
+    others: dict[str, Case] = {
+        "nats-py source": (lambda: spark.read_naively("IN", naive), naive),
         "sink": (lambda: spark.write("OUT", written), written),
         "nats-py publish": (lambda: asyncio.run(publish_with_nats_py(server.url, "OUT.x", published)), published),
         "frames only": (lambda: publish_frames(server.url, "OUT", made.pop(), published), published),
     }
-    # One for each round, one to warm up, one for the CPU time: the stream drops ids that it has seen.
+    # One for each round, one to warm up, one more should a round's CPU time be unknown: ids are good for once.
     made = [make_frames("OUT", published) for _ in range(repeats + 2)]
-    cases = {**reads, **writes}
     starts = {
         "source batch": lambda: spark.read(server.url, "FEW"),
         "source available now": lambda: spark.read_available_now("FEW", note=False),
         "sink": lambda: spark.write("OUT", FEW),
     }
     few_s = measure(starts, repeats)
-    seconds = measure({name: run for name, (run, _) in cases.items()}, repeats)
-    rates = {name: rows / seconds[name] for name, (_, rows) in cases.items()}
-    # As `measure` does it: the first round is not counted.
-    micro_batch = count / statistics.median(spark.micro_batches_s[1:])
-    for name, (run, rows) in cases.items():
-        report.add(name, {"rows/s": round(rates[name]), **spark.cpu(run, rows), "spread %": seconds.spreads[name]})
+    rates: dict[str, float] = {}
+
+    def run(cases: dict[str, Case], server: Server) -> None:
+        seconds, costs = spark.processes.measure(cases, repeats, server.pid)
+        for name, (_, rows) in cases.items():
+            rates[name] = rows / seconds[name]
+            report.add(name, {"rows/s": round(rates[name]), **costs[name], "spread %": seconds.spreads[name]})
+
+    def micro_batch_rate() -> float:
+        # As `measure` does it: the first round is not counted.
+        return count / statistics.median(spark.micro_batches_s[1:])
+
+    run({**reads, **others}, server)
+    micro_batch = micro_batch_rate()
+    spark.micro_batches_s.clear()
+    with spark.processes.apart_from(server.pid):
+        run({f"{name}{APART}": case for name, case in reads.items()}, server)
+    micro_batch_apart = micro_batch_rate()
     embedded = Server("embedded")
     embedded.create_stream("IN")
     embedded.fill("IN", count)
     embedded.create_stream("OUT")
-    on_embedded = {
+    on_embedded: dict[str, Case] = {
         "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
         "bytes only, embedded server": (lambda: take_bytes(embedded.url, "IN", count), count),
         "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
@@ -381,13 +353,10 @@ def main() -> None:
             published,
         ),
     }
-    taken = measure({name: run for name, (run, _) in on_embedded.items()}, repeats)
-    for name, (run, rows) in on_embedded.items():
-        rates[name] = rows / taken[name]
-        figures = {"rows/s": round(rates[name]), **spark.cpu(run, rows, embedded)}
-        report.add(name, {**figures, "spread %": taken.spreads[name]})
+    run(on_embedded, embedded)
     embedded.stop()
     report.add("source available now, its micro-batches alone", {"rows/s": round(micro_batch)})
+    report.add(f"source available now, its micro-batches alone{APART}", {"rows/s": round(micro_batch_apart)})
     for name, taken_s in few_s.items():
         report.add(f"{name}, {FEW:,} rows", {"seconds": taken_s, "spread %": few_s.spreads[name]})
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
@@ -402,6 +371,10 @@ def main() -> None:
     )
     report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
     report.compare("ceiling_source_micro_batch", micro_batch, rates["bytes only"])
+    ceiling = rates[f"bytes only{APART}"]
+    report.compare("ceiling_source_batch_own_core", rates[f"source batch{APART}"], ceiling)
+    report.compare("ceiling_source_available_now_own_core", rates[f"source available now{APART}"], ceiling)
+    report.compare("ceiling_source_micro_batch_own_core", micro_batch_apart, ceiling)
     report.compare("ceiling_sink", rates["sink"], rates["frames only"])
     report.finish()
     spark.session.stop()

@@ -9,6 +9,7 @@ of some scripts alone is `build/bench-some.log`.
 
 from __future__ import annotations
 
+import compileall
 import datetime
 import os
 import platform
@@ -82,6 +83,8 @@ def main(chosen: list[str]) -> int:
     path = LOG.with_name(LOG_OF_SOME) if chosen else LOG
     path.parent.mkdir(exist_ok=True)
     failed = []
+    # As an installed package is; many scripts start processes, and each would compile what has changed for itself.
+    compileall.compile_dir(ROOT / "src", quiet=2)
     with path.open("w") as log:
 
         def tell(text: str) -> None:
