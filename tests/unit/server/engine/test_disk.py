@@ -168,6 +168,32 @@ def test_a_full_disk_is_read_while_removals_wait_for_it(machine):
     assert (answer["name"], answer["num_pending"], machine.server.state()["last_seq"]) == ("r", 3, 5)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_who_only_reads_needs_no_sync(machine, is_restarted):
+    machine.server.create()
+    assert [machine.server.store("s.a")["seq"] for _ in range(3)] == [1, 2, 3]
+
+    def fault(operation, path):
+        if operation in ("write", "sync"):
+            raise OSError(errno.EROFS, "as asked", str(path))
+
+    if is_restarted:
+        machine.server.publish("s.a")
+        machine.server.engine.flush()  # Written, and not synced by whoever is killed now.
+        machine.disk.kill()
+    machine.disk.fault = fault
+    if is_restarted:
+        machine.start()
+    assert "error" in machine.server.store("s.a")
+    config = {"name": "r", "ack_policy": "none", "mem_storage": True, "inactive_threshold": 10**10}
+    answer = machine.server.api("CONSUMER.CREATE.S.r", {"stream_name": "S", "config": config})
+    assert answer["name"] == "r", answer
+    machine.server.publish("$JS.API.CONSUMER.MSG.NEXT.S.r", b'{"batch":3,"no_wait":true}', reply=b"_INBOX.a.1")
+    machine.server.turn()
+    delivered = [frame.reply.split(b".")[5] for frame in machine.server.client.take() if frame.reply]
+    assert delivered == [b"1", b"2", b"3"]
+
+
 def test_a_folder_that_vanished_is_not_made_again(machine):
     """As with a disk that is unmounted: what would be stored elsewhere is gone when the disk is back."""
     machine.server.create()

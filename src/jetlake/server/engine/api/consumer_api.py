@@ -165,7 +165,10 @@ def _is_promised(consumer: Consumer) -> bool:
 def _awaited(consumer: Consumer) -> list[Syncable | None]:
     """Return what must be durable before an answer describes the consumer."""
     stream = consumer.stream
-    shown = [stream.home.place, stream.store if stream.store.durable else None]
+    store = stream.store if stream.store.durable else None
+    if store is not None and store.failure is not None and consumer.config.mem_storage:
+        store = None  # It shows what was synced, and needs no more of the disk.
+    shown = [stream.home.place, store]
     return [*shown, consumer.home.place] if _is_promised(consumer) else shown
 
 
