@@ -16,7 +16,8 @@ from _spark_processes import Processes
 WITH_A_CHILD = """
 import subprocess, sys, threading
 from subprocess import PIPE
-child = subprocess.Popen([sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"], stdin=PIPE, stdout=PIPE)
+program = "import sys; print(flush=True); sys.stdin.read()"
+child = subprocess.Popen([sys.executable, "-c", program], stdin=PIPE, stdout=PIPE)
 child.stdout.readline()
 threading.Thread(target=sys.stdin.read).start()
 print(child.pid, flush=True)
