@@ -86,6 +86,7 @@ class Connection:
         self.send_growing = self._outbox.send_growing
         self.turn_frames = self._outbox.frames
         self.end_turn = self._outbox.end_turn
+        self.expect_frames = self._outbox.expect_frames
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
         traffic = self._outbox.traffic

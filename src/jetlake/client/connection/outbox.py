@@ -115,9 +115,7 @@ class Outbox:
         check_loop(self._loop)
         if self._wire is not None:
             self.frames.append(frame)
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                self._loop.call_soon(self.end_turn)
+            self.expect_frames()
         else:
             self._keep_or_refuse(frame, b"")
 
@@ -175,6 +173,16 @@ class Outbox:
         if self._turn_bytes < _TURN_BYTES_MAX:
             return READY
         return Relief(self)
+
+    def expect_frames(self) -> None:
+        """Write at the end of this turn what is sent until then.
+
+        Whoever wakes a task that is about to send calls this right behind: the write then follows the task's step at
+        once, where one that the task's first frame scheduled would take another turn of the event loop.
+        """
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.end_turn)
 
     def end_turn(self) -> None:
         """Write everything that waits."""

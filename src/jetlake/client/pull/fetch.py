@@ -241,6 +241,7 @@ class Fetch:
         if state.is_over:
             mailbox.messages.extend(messages)
             mailbox.end(state.error)
+            self._connection.expect_frames()  # Acknowledgements, and the next pull.
         elif state.loss is not None or (messages and not self._wants_all):
             mailbox.put(messages)
         else:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fake_server import delivery, ended, status
+from fake_server import acks, delivery, ended, status
 
 from jetlake.errors import (
     ConsumerDeletedError,
@@ -60,6 +60,19 @@ async def test_a_pull_follows_the_acknowledgements_that_were_said_before_it(fake
     assert len(fake.wire.writes) == writes + 1
     fake.deliver(fake.pull_reply(), delivery(5))
     assert len(await fetch) == 1
+
+
+async def test_acknowledgements_after_a_fetch_are_written_in_the_turn_that_they_are_said_in(fake, clock, consumer):
+    async def fetch_and_ack():
+        for message in await consumer.fetch(3):
+            message.ack()
+
+    work = begin(fetch_and_ack())
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), *map(delivery, range(1, 4)))
+    await asyncio.sleep(0)
+    assert work.done()
+    assert acks(fake) == [b"+ACK"] * 3
 
 
 async def test_an_empty_fetch_is_an_empty_list(fake, clock, consumer):
