@@ -113,6 +113,8 @@ def test_runs_leave_what_single_messages_leave(make_harness, config, seed):
     for _ in range(40):
         parser = ServerParser(publish_runs=PublishRuns())
         frames = stretch(random)
+        if random.random() < 0.4:  # with ids and without them in one turn
+            frames += stretch(random)
         data = b"".join(frames)
         cut = random.choice([0, random.randrange(len(data))])
         for part in (data[:cut], data[cut:]):

@@ -294,7 +294,7 @@ class PublishPath:
         ids.expect()
         if not ids.window.window_ns:
             self._store_run(received, now_ns, batch)
-        elif all(message_ids) and ids.claim_run(message_ids, self._store.last_sequence + 1, now_ns):
+        elif ids.claim_run(message_ids, self._store.last_sequence + 1, now_ns):
             try:
                 self._store_run(received, now_ns, batch)
             except BaseException:

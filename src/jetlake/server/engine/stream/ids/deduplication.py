@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import compress
 
 from jetlake.server.engine.stream.ids.id_table import IdTable
 
@@ -83,11 +84,17 @@ class Deduplication:
     def claim_run(self, message_ids: list[bytes], first_sequence: int, now_ns: int) -> bool:
         """Remember the ids of a run under consecutive sequences, unless one occurs twice or may have been seen.
 
+        Args:
+            message_ids: of each message; empty for a message without one.
+
         Returns:
             Whether they are remembered; otherwise none of them is, and `find` knows which were seen.
         """
         self.forget_expired(now_ns)
         sequences = list(range(first_sequence, first_sequence + len(message_ids)))
+        if not all(message_ids):
+            sequences = list(compress(sequences, message_ids))
+            message_ids = list(filter(None, message_ids))
         if not self._table.add_new(message_ids, sequences):
             return False
         self._add_to_groups(message_ids, sequences, now_ns)

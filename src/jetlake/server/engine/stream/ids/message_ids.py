@@ -83,6 +83,9 @@ class MessageIds:
     def claim_run(self, message_ids: list[bytes], first_sequence: int, now_ns: int) -> bool:
         """Remember the ids of a run that is about to be stored under consecutive sequences, unless one may be known.
 
+        Args:
+            message_ids: of each message; empty for a message without one.
+
         Returns:
             False when nothing was remembered: an id occurs twice, or `window.find` has to tell whether it is known.
         """
