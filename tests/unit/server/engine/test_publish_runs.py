@@ -186,6 +186,7 @@ def test_a_run_that_others_want_too_or_that_several_streams_take_is_routed_one_b
     assert not harness.account.publish_run(mixed)
     run = PubRun([b"s.1", b"s.2"], [b"", b""], [b"", b""], [b"a", b"b"], [], b"s.1s.2", 2, 1)
     assert harness.account.publish_run(run)
+    assert {b"s.1", b"s.2"} <= harness.account.literals.keys()
     harness.account.subscribe(b"s.2", b"9", harness.client)
     assert not harness.account.publish_run(run)
     nowhere = PubRun([b"u.1"], [b""], [b""], [b"a"], [], b"u.1", 1, 1)

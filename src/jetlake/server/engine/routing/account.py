@@ -100,10 +100,13 @@ class Account(Routing):
 
     def publish_run(self, run: PubRun) -> bool:
         """Route publishes that one stream captures, and nobody else wants, as a run; False when they are others."""
-        routes = set(map(self.literals.get, run.subjects))
-        sinks = {route.only_sink if route is not None else None for route in routes}
+        routes: set[Route | None] = set(map(self.literals.get, run.subjects))
         if None in routes:
-            sinks = {self.route(subject).only_sink for subject in set(run.subjects)}
+            found = {subject: self.route(subject) for subject in set(run.subjects)}
+            if len(self.literals) + len(found) <= LITERALS_MAX:
+                self.literals.update(found)
+            routes = set(found.values())
+        sinks = {route.only_sink for route in routes if route is not None}
         sink = sinks.pop()
         if sink is None or sinks:
             return False
