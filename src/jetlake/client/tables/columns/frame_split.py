@@ -133,7 +133,9 @@ def _split_plain(octets: NDArray[np.uint8], words: NDArray[np.uint32], line_feed
     line_end = line_feeds[0 : 2 * count : 2] - 1
     end = line_feeds[1 : 2 * count : 2] - 1
     start = np.concatenate((np.zeros(1, np.int64), end[:-1] + 2))
-    if (words[start] != _MSG).any() or (octets[line_end] != 13).any() or (octets[end] != 13).any():
+    if start[-1] >= len(words) or (words[start] != _MSG).any():
+        return None
+    if (octets[line_end] != 13).any() or (octets[end] != 13).any():
         return None
     subject = start + 4
     header = line_end + 2

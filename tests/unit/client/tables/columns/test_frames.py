@@ -93,6 +93,14 @@ def test_a_size_that_is_not_the_payloads_is_never_believed(size):
         assert fast is None or len(fast) <= frames.index(bad)
 
 
+@pytest.mark.parametrize("payload", [b"\n\n\n", b"\n" * 20, b"x\r\n\r\n", b"\nMSG a 1 0\r\n\r\n"])
+def test_line_ends_at_the_very_end_of_a_read_are_no_message(payload):
+    data = bytearray(delivery(1, "a", b"", payload))
+    for fill in range(1, len(data) + 1):
+        split = split_frames(data, fill)
+        assert len(split) == (fill == len(data))
+
+
 @pytest.mark.parametrize(
     "line",
     [
