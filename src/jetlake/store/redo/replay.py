@@ -35,7 +35,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
     """Write what the redo log has to the segments that lack it, make it safe, and remove the redo log.
 
     A crash in the middle does no harm: the next start begins again. A damaged file is set aside. Where the disk refuses
-    a segment, the file stays for the next start.
+    a segment, another attempt follows once a file that nobody needs has made room, and otherwise with the next start.
 
     Args:
         folder: the server's; no store of it is open.
@@ -44,12 +44,23 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
     Returns:
         The folders of stores that lack something and must not be opened: their sequences would be used again.
     """
-    names = [name for name in FILE_NAMES if name in disk.names(folder)]
-    if not names:
-        return frozenset()
+    while names := [name for name in FILE_NAMES if name in disk.names(folder)]:
+        behind, refusals = _replay_files(disk, folder, names, report)
+        if not refusals or set(names) <= set(disk.names(folder)):
+            for refusal in refusals:
+                report(refusal)
+            return behind
+    return frozenset()
+
+
+def _replay_files(
+    disk: Disk, folder: Path, names: list[str], report: Callable[[str], None]
+) -> tuple[frozenset[str], list[str]]:
+    """Replay these files; the folders of stores that lack something, and what the disk refused."""
     damaged: set[str] = set()
     needed: set[str] = set()
     behind: set[str] = set()
+    refusals: list[str] = []
 
     def refuse(name: str, reason: object) -> None:
         damaged.add(name)
@@ -77,7 +88,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
                 needed.add(name)
                 if error.errno not in _READ_ONLY:  # What nobody can write to can be read as it is.
                     behind.add(pieces[0].folder)
-                report(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
+                refusals.append(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
     try:
         for name in names:
             if name in needed:
@@ -89,7 +100,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
         disk.sync_folder(folder)
     except OSError as error:
         report(f"{folder}: the redo log cannot be removed: {error}")
-    return frozenset(behind)
+    return frozenset(behind), refusals
 
 
 def _read(disk: Disk, path: Path) -> bytes | None:

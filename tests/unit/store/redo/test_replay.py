@@ -116,6 +116,17 @@ def test_a_short_file_without_entries_is_reported_if_it_was_used(disk, store, lo
     assert bool(reports) is is_told
 
 
+def test_a_file_that_nobody_needs_makes_room_on_a_full_disk(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    lose_unsynced(disk, SEGMENT)
+    disk.cut(SEGMENT, len(disk.content(SEGMENT).rstrip(b"\0")))
+    disk.capacity = disk.used()
+    reports, store = start(disk)
+    assert (store.messages, store.lost, reports) == (4, [], [])
+
+
 def test_without_the_replay_they_would_be_gone(disk, store, log):
     append(store)
     commit(disk, log, store)
