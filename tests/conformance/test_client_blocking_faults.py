@@ -24,8 +24,16 @@ PROGRAM = """
 import itertools, json, os, random, signal, sys, threading, time
 import jetlake.blocking
 url = sys.argv[1]
-# A shell that starts a program in the background lets it ignore interrupts, and children inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def press(number, frame):
+    "Interrupt calls of the client alone: between two of them it would be the program that loses a message, or ends."
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(os.path.dirname(jetlake.__file__)):
+            raise KeyboardInterrupt
+        frame = frame.f_back
+
+# Said in any case: a shell that starts a program in the background lets it and its children ignore interrupts.
+signal.signal(signal.SIGINT, press)
 
 ready = threading.Event()
 
