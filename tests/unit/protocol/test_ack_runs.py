@@ -1,11 +1,10 @@
 """Acknowledgements of one consumer in a row: what becomes a run, and that a run says what its lines say."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cut_reads import feed_in_groups, one_by_one, pieces
 from jetlake.protocol.ack_runs import ACK_RUN_MAX
 from jetlake.protocol.frames import AckRun, Ping, Pub
 from jetlake.protocol.parser import ServerParser
@@ -20,10 +19,6 @@ def parse(data, **options):
     frames = parser.feed(data)
     assert parser.error is None
     return frames
-
-
-def one_by_one(frames):
-    return [one for frame in frames for one in (frame.messages() if isinstance(frame, AckRun) else [frame])]
 
 
 @pytest.mark.parametrize("names", [b"S.C", b"1.2", b"hub.HASHHASH.S.C"])
@@ -99,15 +94,7 @@ LINES = st.builds(
 def test_any_cut_gives_the_messages_that_were_sent(data, cuts, lines):
     expected = ServerParser().feed(data)
     parser = ServerParser(ack_runs=True)
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    frames = []
-    for start, end in itertools.pairwise(edges):
-        part, position = data[start:end], 0
-        while True:
-            frames += parser.feed(part, position, lines)
-            position = parser.position
-            if position == len(part):
-                break
+    frames = feed_in_groups(parser, pieces(data, cuts), lines)
     assert one_by_one(frames) == expected
     for run in frames:
         if isinstance(run, AckRun):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cut_reads import pieces
 from jetlake.protocol.frames import Err, MessageRun, Msg, Ping
 from jetlake.protocol.message_runs import RUN_BYTES_MIN
 from jetlake.protocol.parser import ClientParser
@@ -199,7 +200,6 @@ def test_any_cut_gives_the_messages_that_were_sent(parts, cuts, is_shown):
     wire = {Ping: lambda _: b"PING\r\n", Err: lambda _: b"-ERR 'no'\r\n", Msg: frame}
     sent = [one for one, count in parts for _ in range(count)]
     data = b"".join(wire[type(one)](one) for one in sent)
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     reader = parser([one for one, _ in parts if type(one) is Msg] if is_shown else ())
-    frames = [one for start, end in itertools.pairwise(edges) for one in reader.feed(data[start:end])]
+    frames = [one for part in pieces(data, cuts) for one in reader.feed(part)]
     assert list(single(frames)) == sent

@@ -1,10 +1,9 @@
 """What holds for every stream of frames and for every stream of bytes, however the reads cut them."""
 
-import itertools
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cut_reads import pieces
 from jetlake.errors import ProtocolError
 from jetlake.protocol.frames import Connect, Err, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
 from jetlake.protocol.parser import ClientParser, GeneralParser, ServerParser
@@ -97,11 +96,6 @@ def server_sends(draw):
 
 
 CUTS = st.lists(st.integers(0, 400), max_size=12) | st.just(range(2000))
-
-
-def pieces(data: bytes, cuts) -> list[bytes]:
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def parse(parser, parts):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cut_reads import feed_in_groups, one_by_one, pieces
 from jetlake.protocol.frames import Ping, Pub, PubRun
 from jetlake.protocol.parser import ServerParser
 from jetlake.protocol.publish_runs import LINE_MAX, RUN_MAX, SIZE_MAX, PublishRuns
@@ -29,10 +30,6 @@ def parse(data, **options):
     frames = parser.feed(data)
     assert parser.error is None
     return frames
-
-
-def one_by_one(frames):
-    return [one for frame in frames for one in (frame.messages() if isinstance(frame, PubRun) else [frame])]
 
 
 @pytest.mark.parametrize("reply", [b"", b"_INBOX.a.1"])
@@ -171,14 +168,6 @@ def test_any_cut_gives_the_messages_that_were_sent(data, cuts, lines):
     reference = ServerParser()
     expected = reference.feed(data)
     parser = ServerParser(publish_runs=PublishRuns())
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    frames = []
-    for start, end in itertools.pairwise(edges):
-        part, position = data[start:end], 0
-        while True:
-            frames += parser.feed(part, position, lines)
-            position = parser.position
-            if position == len(part):
-                break
+    frames = feed_in_groups(parser, pieces(data, cuts), lines)
     assert one_by_one(frames) == expected
     assert str(parser.error) == str(reference.error)
