@@ -273,7 +273,7 @@ class FileStore(IndexedStore[Segment]):
 
     def _give_up_spares(self) -> None:
         """Remove what a start can do without, while the disk is full."""
-        self._segments.give_up()
+        self._segments.drop()
         with suppress(OSError):
             self._index_file.drop()
 

@@ -259,7 +259,7 @@ class SegmentList:
         key = self._key
         return b"".join(_sealed(entry, offset + place * _ENTRY_SIZE, key) for place, entry in enumerate(entries))
 
-    def give_up(self) -> None:
+    def drop(self) -> None:
         """Give the disk back what the list takes, unless it tells of losses; the next sync writes it anew if it can."""
         with self._lock, suppress(OSError):
             if not self._lost:

@@ -60,18 +60,17 @@ _SEQUENCE, _TIME, _PENDING = 1, 3, 4
 def read_uniform_lines(buffer: bytearray, split: Split, stream: str, consumer: str) -> DeliveryLines | None:
     """Read the lines of messages; None when their forms differ, or are not those of deliveries."""
     form, last = (_form_of(bytes(buffer[split.subject[i] : split.sizes[i]]), stream, consumer) for i in (0, -1))
-    if form is None or last is None or form.template(_NONE_SHARED) != last.template(_NONE_SHARED):
+    if form is None or last is None or (template := form.template(_NONE_SHARED)) != last.template(_NONE_SHARED):
         return None
-    length = len(form.template(_NONE_SHARED))
-    width = -(-length // WORD_BYTES) * WORD_BYTES
-    subject_end = split.sizes - length
+    width = -(-len(template) // WORD_BYTES) * WORD_BYTES
+    subject_end = split.sizes - len(template)
     if (subject_end <= split.subject).any() or subject_end[-1] + width > len(buffer):
         return None
     lines = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))[subject_end]
     shared = {index: _shared_digits(form.numbers[index], last.numbers[index]) for index in (_SEQUENCE, _TIME)}
     if not _match(lines, form.template(shared), width):
         shared = _NONE_SHARED
-        if not _match(lines, form.template(shared), width):
+        if not _match(lines, template, width):
             return None
     ends = list(accumulate((len(number) + 1 for number in form.numbers), initial=len(form.head) - 1))[1:]
     found = []
