@@ -200,7 +200,7 @@ class FileStore(IndexedStore[Segment]):
             self._lost.tell_removals(unsure)
         listed = {segment.number: segment.first for segment in found.segments if segment.size}
         self._segments.use(self.key, listed, ranges_of(self._lost.sequences), found.torn)
-        self._log.dead = [segment for segment in index.blocks[:-1] if not segment.live_count]
+        self._log.chain.dead = [segment for segment in index.blocks[:-1] if not segment.live_count]
         self.torn_sequence = missing[safe] if safe < len(missing) else 0
         # Said in the log, so that the next start does not take them for lost.
         for first, last in ranges_of(missing[safe:]):
@@ -263,7 +263,7 @@ class FileStore(IndexedStore[Segment]):
 
     def flush(self) -> None:
         self._log.flush()
-        if self._log.dead:
+        if self._log.chain.dead:
             self._compactor.drop_dead_segments()
 
     def sync(self) -> None:

@@ -132,6 +132,16 @@ class Durability:
             self._dirty.pop(segment, None)
             self._names_changed += 1
 
+    def not_undone(self, task: str, error: OSError, undo: Callable[[], None]) -> None:
+        """Refuse writes: the disk has what a failed write left, and did not let it be undone.
+
+        Args:
+            task: what the disk refused.
+            undo: tries again.
+        """
+        self.failure = StoreError.of(task, error)
+        self.cuts.append(undo)
+
     def is_safe(self, segment: Segment) -> bool:
         """Return whether everything written to the segment is synced, and no sync is using its handle."""
         return segment.write_generation <= self.synced

@@ -20,6 +20,7 @@ from jetlake.store.log.overwriting import erasable, erase, is_grouped
 from jetlake.store.log.record import pack_message, pack_run, pack_tombstone, record_size
 from jetlake.store.log.removals import Removals
 from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_chain import SegmentChain
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.sequence_ranges import Range
 
@@ -32,6 +33,58 @@ _PROBE_BYTES = 65536
 _BUSY_FLUSHES = 8
 _WORTH_DROPPING = 16 * 1024
 """On a full disk, a segment without messages that is longer than this is given back."""
+
+
+class _WriteAttempt:
+    """One write of everything that waits; it knows where each file ended before.
+
+    Attributes:
+        segments: those in which something waits.
+        removals: those whose tombstones wait behind the messages.
+    """
+
+    __slots__ = ("_sizes", "removals", "segments")
+
+    def __init__(self, segments: list[Segment], removals: list[Range]) -> None:
+        self.segments = segments
+        self.removals = removals
+        self._sizes = [segment.size for segment in segments]
+
+    def write(self, tail_bytes: int) -> int:
+        """Write what waits, and return how many bytes that was.
+
+        Args:
+            tail_bytes: how much of what was written stays in memory for those who read it next.
+
+        Raises:
+            OSError: the disk refused; `cut_off` removes what it has taken.
+        """
+        for segment in self.segments:
+            segment.write_pending(tail_bytes)
+        return sum(segment.size for segment in self.segments) - sum(self._sizes)
+
+    def new_segments(self) -> list[Segment]:
+        """Return the segments whose files the attempt made."""
+        if 0 not in self._sizes:
+            return []
+        return [segment for segment, size in zip(self.segments, self._sizes, strict=True) if not size]
+
+    def cut_off(self, last_sequence: int, durability: Durability) -> None:
+        """Drop what waits, and cut the files where they ended before.
+
+        Args:
+            last_sequence: the last one that stays used.
+            durability: told what was cut, and what could not be.
+        """
+        for segment, size in zip(self.segments, self._sizes, strict=True):
+            try:
+                segment.take_back(size, last_sequence)
+            except OSError as error:
+                # What the file now holds could be taken for messages, if their sequences were used again.
+                durability.not_undone("cut off what a failed write left", error, partial(segment.file.cut, size))
+        # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
+        cut = [segment for segment in self.segments if segment.file.handle is not None]
+        durability.overwrote(cut, last_sequence)
 
 
 class Log:
@@ -54,8 +107,8 @@ class Log:
 
     Attributes:
         durability: which flushes are synced.
+        chain: begins and seals segments; what is dead of them waits there.
         removals: which removals are not in the log yet.
-        dead: the segments in which nothing lives any more.
         written_bytes: how much was written; whoever writes the index down sets it to 0.
         is_prepared: whether `before_sync` has nothing to do; whoever gives it something sets it to False.
     """
@@ -80,18 +133,14 @@ class Log:
         active = index.active
         self.folder = active.file.folder
         self.removals = Removals()
-        self.dead: list[Segment] = []
         self.written_bytes = 0
         self.is_prepared = False
         self._disk = active.file.disk
-        self._key = active.key
         self._index = index
         self._mark = mark
         self._segments = segments
         self._lost = lost
         self._open_files = open_files
-        self._next_number = next_number
-        self._taken_numbers = taken_numbers
         self._segment_bytes = segment_bytes
         self._tail_bytes = tail_bytes
         self._random_bytes = random_bytes
@@ -99,10 +148,9 @@ class Log:
         self._before_sync = before_sync
         self._give_up_spares = give_up_spares
         self.durability = Durability(self._disk, self.folder, mark, segments)
+        self.chain = SegmentChain(index, self.durability, next_number, taken_numbers)
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
-        self._sizes: list[int] = []  # those of the unflushed segments' files before the last write
-        self._to_seal: list[Segment] = []
         self._flushed_sequence = 0
         self._flushed_time_ns = 0
         # The sequences of the group that is being appended; 0 for none.
@@ -115,21 +163,10 @@ class Log:
         index.on_emptied = self._emptied
 
     def resume(self) -> None:
-        """Go on behind what the index holds: make the last segment ready for the next append, or roll."""
-        index = self._index
-        active = index.active
-        self._flushed_sequence = index.last_sequence
-        self._flushed_time_ns = index.last_time_ns
-        if active.filed is None and not active.live and active.sequences is None:
-            index.move_active(index.last_sequence + 1)
-        elif (
-            active.filed is not None
-            or active.sequences is not None
-            or active.is_damaged
-            or active.first + len(active.live) <= index.last_sequence
-        ):
-            self._roll()
-            self._seal_full()
+        """Go on behind what the index holds."""
+        self._flushed_sequence = self._index.last_sequence
+        self._flushed_time_ns = self._index.last_time_ns
+        self.chain.resume()
 
     # Appending
 
@@ -150,7 +187,7 @@ class Log:
         size = len(record)
         offset = segment.end
         if offset + size > self._segment_bytes and segment.live:
-            segment = self._roll()
+            segment = self.chain.roll()
             record = pack_message(marked, time_ns, subject, header, payload, segment.seed)
             offset = segment.end
         if not segment.pending:
@@ -190,7 +227,7 @@ class Log:
             rest = (messages[done:], times[done:]) if done else (messages, times)
             appended = self._append_fitting(*rest)
             if not appended:
-                self._roll()
+                self.chain.roll()
             done += appended
         return first
 
@@ -249,19 +286,6 @@ class Log:
         index.messages += count
         return count
 
-    def _roll(self) -> Segment:
-        """Begin a new segment; the old one is sealed once it is written."""
-        full = self._index.active
-        while self._next_number in self._taken_numbers:
-            self._next_number += 1
-        segment = Segment(self._disk, self.folder, self._key, self._next_number, self._index.last_sequence + 1)
-        self._next_number += 1
-        self._index.begin_block(segment)
-        self._to_seal.append(full)
-        if not full.live_count:
-            self.dead.append(full)
-        return segment
-
     def skip(self, count: int) -> None:
         """Use up sequences: a tombstone says that they have no message."""
         self.durability.check()
@@ -282,7 +306,7 @@ class Log:
         elif count <= _SKIP_ROWS_MAX:
             segment.add_dead(count, index.last_time_ns)
         else:
-            self._roll()
+            self.chain.roll()
 
     # Removing
 
@@ -318,9 +342,9 @@ class Log:
 
     def _emptied(self, segment: Segment) -> None:
         if segment is not self._index.active:
-            self.dead.append(segment)
+            self.chain.dead.append(segment)
         elif segment.end > self._segment_bytes // 4 and self.durability.failure is None:
-            self._roll()
+            self.chain.roll()
 
     def erase(self, segment: Segment, row: int, sequence: int) -> None:
         """Overwrite the record of a row that has died.
@@ -362,49 +386,55 @@ class Log:
             return
         self.durability.check()
         has_appends = bool(self._unflushed)
+        attempt = self._new_attempt()
         try:
-            self._write_unflushed()
+            self._write(attempt)
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
             is_full = error.errno in NO_ROOM
-            if has_appends or not is_full:
-                self._take_back(refusal)
+            if is_full and not has_appends:
+                # Nothing but removals, which are kept.
+                self._cut_off(attempt)
+                if self._make_room():
+                    return
             else:
-                self._cut_off()
-            if not is_full or not self._make_room() or has_appends:
-                raise refusal from error
+                self._take_back(attempt, refusal)
+                if is_full:
+                    self._make_room()
+            raise refusal from error
 
-    def _write_unflushed(self) -> None:
-        """Write appends and the tombstones that are due; after an error, all of them are still unflushed.
+    def _new_attempt(self) -> _WriteAttempt:
+        """Put the tombstones that are due behind the appends, for all of them to be written."""
+        due = self._queue_tombstones() if self.removals.asked or self.removals.held_back else []
+        return _WriteAttempt(self._unflushed, due)
+
+    def _write(self, attempt: _WriteAttempt) -> None:
+        """Write an attempt, and count it as flushed.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused. Nothing is counted, and the attempt must be taken back or cut off.
         """
-        due = self._queue_tombstones() if self.removals.asked or self.removals.held_back else []
-        written = self._unflushed
-        self._sizes = sizes = [segment.size for segment in written]
         if self._before_write is not None:
             self._before_write()
             self._before_write = None
-        self.use(written)
-        for segment in written:
-            segment.write_pending(self._tail_bytes)
-        if due:
-            for first, last in due:
-                self._index.active.tombstones.add(first, last)
-            self.removals.written(len(due))
-        number = self.durability.wrote(written, self._index.last_sequence, new_names=0 in sizes)
-        for segment, size in zip(written, sizes, strict=True):
-            self.written_bytes += segment.size - size
-            if not size:
-                segment.birth_generation = number
-                self._segments.add(segment.number, segment.first)
+        self.use(attempt.segments)
+        self.written_bytes += attempt.write(self._tail_bytes)
+        index = self._index
+        if attempt.removals:
+            for first, last in attempt.removals:
+                index.active.tombstones.add(first, last)
+            self.removals.written(len(attempt.removals))
+        new = attempt.new_segments()
+        number = self.durability.wrote(attempt.segments, index.last_sequence, new_names=bool(new))
+        for segment in new:
+            segment.birth_generation = number
+            self._segments.add(segment.number, segment.first)
         self._unflushed = []
-        self._flushed_sequence = self._index.last_sequence
-        self._flushed_time_ns = self._index.last_time_ns
-        if self._to_seal:
-            self._seal_full()
-        active = self._index.active
+        self._flushed_sequence = index.last_sequence
+        self._flushed_time_ns = index.last_time_ns
+        if self.chain.full:
+            self.chain.seal_full()
+        active = index.active
         if active.size > active.file.ahead:
             active.file.extend(active.size, self._segment_bytes)
 
@@ -423,15 +453,16 @@ class Log:
             if not self.removals.asked:
                 # The new file has to say where the stream stands.
                 self.removals.add(active.first, self._index.last_sequence)
-            self._roll()
+            self.chain.roll()
         if not self.removals.asked:
             return False  # Nobody waits for what limits removed.
         self._give_up_spares()
+        attempt = self._new_attempt()
         try:
-            self._write_unflushed()
+            self._write(attempt)
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
-            self._take_back(refusal)
+            self._take_back(attempt, refusal)
             raise refusal from error
         return True
 
@@ -448,99 +479,27 @@ class Log:
             active.pending += [pack_tombstone(first, last, time_ns, active.seed) for first, last in due]
         return due
 
-    def _seal_full(self) -> None:
-        for segment in self._to_seal:
-            if segment.file.handle is not None:
-                segment.file.cut_zeros(segment.size)
-            segment.seal()
-        if self._to_seal and (on_full := self._index.hooks.on_full) is not None:
-            on_full()
-        self._to_seal.clear()
-
     def take_back(self, error: StoreError) -> None:
         """Take back what was appended since the last flush, because of an error."""
         if self._unflushed:
-            self._sizes = [segment.size for segment in self._unflushed]
-            self._take_back(error)
+            self._take_back(_WriteAttempt(self._unflushed, []), error)
 
-    def _take_back(self, refusal: StoreError) -> None:
+    def _take_back(self, attempt: _WriteAttempt, refusal: StoreError) -> None:
         """Take back the appends that could not be written."""
-        self._cut_off()
-        self._to_seal.clear()
+        self._cut_off(attempt)
         self._group_last = 0
-        self._take_back_rows()
-        if self._index.hooks.on_undone is not None:
-            self._index.hooks.on_undone(refusal)
-
-    def _cut_off(self) -> None:
-        """Cut the files where they ended before the write that failed."""
-        for segment, size in zip(self._unflushed, self._sizes, strict=True):
-            try:
-                segment.take_back(size, self._flushed_sequence)
-            except OSError as error:
-                # What the file now holds could be taken for messages, if their sequences were used again.
-                self.durability.failure = StoreError.of("cut off what a failed write left", error)
-                self.durability.cuts.append(partial(segment.file.cut, size))
-        # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
-        cut = [segment for segment in self._unflushed if segment.file.handle is not None]
-        self.durability.overwrote(cut, self._flushed_sequence)
-        self._unflushed = []
-
-    def _take_back_rows(self) -> None:
-        """Bring the index back to what was flushed last."""
         index = self._index
-        target = self._flushed_sequence
-        while index.last_sequence > target:
-            self._take_back_last(target)
-        while not index.active.size and not index.active.live and self._goes_on_in_previous(target):
-            self._drop_newest()
+        self.chain.take_back_above(self._flushed_sequence)
         index.last_time_ns = self._flushed_time_ns
         if not index.messages:
-            index.first_sequence = target + 1 if target else 0
-        self.removals.undo_above(target)
+            index.first_sequence = self._flushed_sequence + 1 if self._flushed_sequence else 0
+        self.removals.undo_above(self._flushed_sequence)
+        if index.hooks.on_undone is not None:
+            index.hooks.on_undone(refusal)
 
-    def _take_back_last(self, target: int) -> None:
-        """Take back the newest row, or the newest segment when it has none."""
-        index = self._index
-        active = index.active
-        if not active.live:
-            if not active.size and self._goes_on_in_previous(target):
-                self._drop_newest()
-                index.last_sequence = max(index.active.first + len(index.active.live) - 1, target)
-            else:
-                index.move_active(target + 1)
-                index.last_sequence = target
-            return
-        index.last_sequence = active.first + len(active.live) - 1
-        if index.last_sequence > target:
-            index.take_back_last()
-
-    def _goes_on_in_previous(self, target: int) -> bool:
-        """Return whether the segment before the newest can take the message after `target`: its rows are dense."""
-        if len(self._index.blocks) < 2:
-            return False
-        previous = self._index.blocks[-2]
-        if previous.filed is not None:
-            return False
-        return previous.sequences is None and previous.first + len(previous.live) > target
-
-    def _drop_newest(self) -> None:
-        """Remove the newest segment, to which nothing could be written.
-
-        Its sequences go to other messages: the sync that makes those safe makes it safe that the file is gone.
-        """
-        segment = self._index.active
-        segment.file.close()
-        try:
-            self._disk.remove(segment.file.path)
-        except OSError as error:
-            self.durability.failure = StoreError.of("remove what a failed write left", error)
-            self.durability.cuts.append(partial(self._disk.remove, segment.file.path))
-        self.durability.forget(segment)
-        self._index.drop_block(segment)
-        active = self._index.active
-        self._next_number = active.number + 1
-        self.dead = [segment for segment in self.dead if segment is not active]
+    def _cut_off(self, attempt: _WriteAttempt) -> None:
+        attempt.cut_off(self._flushed_sequence, self.durability)
+        self._unflushed = []
 
     # Sync
 

@@ -60,7 +60,7 @@ class Compactor:
 
     def drop_dead_segments(self) -> None:
         """Remove the files of segments in which nothing lives any more, a few at a time."""
-        dead = self._log.dead
+        dead = self._log.chain.dead
         for segment in dead[:_DROPS_PER_FLUSH]:
             dead.remove(segment)
             if not self._may_drop(segment):
@@ -84,7 +84,7 @@ class Compactor:
 
     def waits_for_sync(self) -> bool:
         """Return whether a segment is dead and not yet struck off the list for good."""
-        return bool(self._log.dead) and self._segments.needs_sync()
+        return bool(self._log.chain.dead) and self._segments.needs_sync()
 
     def _may_drop(self, segment: Segment) -> bool:
         durability, active = self._durability, self._index.active
