@@ -91,7 +91,7 @@ def count_scans(monkeypatch):
         scanned.append(1)
         return scan(*arguments)
 
-    monkeypatch.setattr("jetlake.store.log.recovery.scan", counted)
+    monkeypatch.setattr("jetlake.store.log.recovery.recovery.scan", counted)
     monkeypatch.setattr("jetlake.store.log.pieces.rows_from_log.scan", counted)
     return scanned
 

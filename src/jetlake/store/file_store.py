@@ -27,7 +27,8 @@ from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.pieces.index_cache import IndexCache
-from jetlake.store.log.recovery import Recovered, recover
+from jetlake.store.log.recovery.recovered import Recovered
+from jetlake.store.log.recovery.recovery import recover
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile

@@ -6,79 +6,33 @@ The reasons are in decision 5 (docs/decisions).
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import compress
-from operator import not_
 from pathlib import Path
 
 from msgspec.structs import replace
 from xxhash import xxh3_64
 
-from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.groups import incomplete_groups
 from jetlake.store.log.lost_messages import LOST_MAX
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.pieces.index_piece import PieceHead, piece_path, read_head
 from jetlake.store.log.pieces.recovered_subjects import RecoveredSubjects
-from jetlake.store.log.record import OVERHEAD, SEQUENCE_MASK
+from jetlake.store.log.recovery.findings import Findings
+from jetlake.store.log.recovery.recovered import Recovered
+from jetlake.store.log.recovery.segment_files import SegmentFile, find_segments
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
 from jetlake.store.log.segment import Segment
-from jetlake.store.log.segment_files import SegmentFile, find_segments
-from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
+from jetlake.store.log.segment_header import HEADER_SIZE, segment_number
 from jetlake.store.log.segment_list import Listed
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, read_snapshot
-from jetlake.store.sequence_ranges import Range, ranges_of, without
+from jetlake.store.sequence_ranges import ranges_of, without
 
-__all__ = ["Recovered", "recover"]
-
-
-class Recovered:
-    """The recovered content of a store's files.
-
-    Attributes:
-        key: the stream's key, a new one when there was nothing to learn it from.
-        segments: with a living row for each good record; tombstones are not yet applied.
-        tombstones: the sequences that are gone, as (first, last), in any order.
-        missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
-        incomplete: what a crash left of groups, as (first, last).
-        unsure: the numbers of segments whose tombstones may be lost, each with the sequences of which one is lost if it
-            is so, as (first, last); None when it is so in any case.
-        torn: the numbers of segments that a crash left with remains of records that nobody was promised.
-        dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
-        safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
-        last_sequence: the highest one that was ever used.
-        next_number: the number of the next segment, unless a file has it that is not the stream's.
-        taken_numbers: the numbers that files have, whosever they are.
-        by_piece: the segments that were taken in by their index pieces, which tell of removals too.
-        unsynced: the segments whose bytes may not be safe yet.
-        safe_end: a segment's number and how many of its bytes are safe, as all segments before it are.
-    """
-
-    def __init__(self) -> None:
-        self.key = 0
-        self.segments: list[Segment] = []
-        self.subjects = SubjectIndex()
-        self.tombstones: list[tuple[int, int]] = []
-        self.missing: list[tuple[int, int]] = []
-        self.incomplete: list[tuple[int, int]] = []
-        self.unsure: list[tuple[int, Range | None]] = []
-        self.torn: set[int] = set()
-        self.dropped: tuple[int, int] | None = None
-        self.safe_sequence = SEQUENCE_MASK
-        self.lost_bytes = 0
-        self.last_sequence = 0
-        self.last_time_ns = 0
-        self.next_number = 1
-        self.taken_numbers: set[int] = set()
-        self.by_piece: list[Segment] = []
-        self.unsynced: list[Segment] = []
-        self.safe_end = (0, 0)
+__all__ = ["recover"]
 
 
 def recover(
@@ -164,29 +118,15 @@ class _Recovery:
         self._found = found
         self._files = files
         self._listed = listed.segments if listed is not None else None
-        self._torn_before = listed.torn if listed is not None else frozenset()
-        self._end_of: Callable[[int], int] = listed.end_of if listed is not None else lambda _number: 0
+        self._findings = Findings(folder, found, files, snapshot, listed)
         self._known = {segment.number: segment for segment in snapshot.segments}
         self._known_last = max(self._known, default=0)
         self._known_sequence = snapshot.last_sequence
-        # Up to here nothing is missing but what was noted, and whether damage follows.
-        self._position = snapshot.last_sequence
-        self._open_damage = 0
-        self._torn_bytes = 0
-        self._links: list[tuple[int, int]] = []
         # What the snapshot takes for living messages, and was found to be lost since.
         self._lost_since = without(listed.lost if listed is not None else [], ranges_of(snapshot.lost), LOST_MAX)
         counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.filed)))
         self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
         self._heads: dict[int, PieceHead] = {}
-        found.last_sequence = snapshot.last_sequence
-        found.last_time_ns = snapshot.last_time_ns
-        # What was lost from files that have gone since is no longer worth telling.
-        firsts = [file.header.first_sequence for file in files.values() if file.header is not None]
-        oldest = min((*firsts, *(self._listed or {}).values()), default=0)
-        found.missing = [(sequence, sequence) for sequence in snapshot.lost if sequence >= oldest]
-        found.missing += listed.lost if listed is not None else []
-        found.lost_bytes = snapshot.lost_bytes
 
     def run(self, mark: Mark) -> None:
         """Take in every segment, then find the end."""
@@ -206,22 +146,22 @@ class _Recovery:
                 self._subjects.take(segment)
                 self._found.last_sequence = max(self._found.last_sequence, segment.high_water)
             elif number in listed:
-                self._note_vanished(number, self._first_behind(number), mark)
+                self._findings.note_vanished(number, mark)
         for segment in self._found.segments[:-1]:
             segment.seal()
         self._found.subjects = self._subjects.finish(self._found.segments)
         self._found.missing += self._subjects.missing
-        self._find_the_end(mark)
+        self._findings.find_the_end(mark)
 
     def _take_in(self, number: int, following: SegmentFile | None) -> Segment | None:
         file = self._files.get(number)
         known = self._known.get(number)
         if file is None:
             if known is not None and self._listed is not None:
-                self._note_absent(known, set(), lost=number in self._listed)
+                self._findings.note_absent(known, set(), lost=number in self._listed)
             elif known is not None:
                 # The log is removed from its front; what is missing in between was taken by somebody else.
-                self._note_absent(known, set(), lost=number > min(self._files, default=0))
+                self._findings.note_absent(known, set(), lost=number > min(self._files, default=0))
             return None
         if known is not None:
             known.file.name, known.file.is_plain = file.name, file.is_plain
@@ -263,12 +203,8 @@ class _Recovery:
         if head is None or any(first <= head.last and last >= head.segment.first for first, last in found.missing):
             return None
         if known is not None:
-            self._note_dead(known)
-        found.tombstones += head.tombstones
-        found.last_time_ns = max(found.last_time_ns, head.last_time_ns)
-        found.last_sequence = max(found.last_sequence, head.last)
-        self._torn_bytes = self._open_damage = 0
-        self._position = max(self._position, head.last)
+            self._findings.note_dead(known)
+        self._findings.note_piece(head)
         head.segment.file.is_plain = file.is_plain
         found.by_piece.append(head.segment)
         return head.segment
@@ -294,7 +230,7 @@ class _Recovery:
             if head is None or not _fits(head.segment, file, self._found.key):
                 continue
             if file.size < head.segment.size:
-                self._doubt(number)
+                self._findings.doubt(number)
             elif file.size == head.segment.size:
                 assert head.segment.piece is not None
                 if self._subjects.claim(head.segment.file.path, head.segment.piece):
@@ -302,19 +238,19 @@ class _Recovery:
 
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
         """Read a whole segment that is not in the snapshot."""
-        segment = self._new(file, self._position + 1)
+        segment = self._new(file, self._findings.position + 1)
         first = segment.first if file.header is not None else (self._listed or {}).get(file.number, 0)
         content = self._scan(segment, first - 1 if first else None)
         if file.header is None and not content.sequences:
-            content.position = max(content.position, self._position)
+            content.position = max(content.position, self._findings.position)
         elif file.header is None:
             segment.first = content.sequences[0]
-            if (file.number - 1) in self._files and segment.first > self._position + 1:
-                self._found.missing.append((self._position + 1, segment.first - 1))
+            if (file.number - 1) in self._files and segment.first > self._findings.position + 1:
+                self._found.missing.append((self._findings.position + 1, segment.first - 1))
         if file.header is None and content.end == HEADER_SIZE:
             self._pass_over(segment, file, content)
             return None
-        self._note(segment, content, following)
+        self._findings.note(segment, content, following)
         self._leave_out_undone(segment, content)
         _extend(segment, content, self._subjects.index)
         self._mend_header(segment, file, content)
@@ -343,12 +279,12 @@ class _Recovery:
         if known.digest is None or known.hasher.intdigest() != known.digest:
             return None
         known.verified = True
-        content = scan(data, known.size, known.seed, self._position)
+        content = scan(data, known.size, known.seed, self._findings.position)
         if content.end > known.size:
             self._found.unsynced.append(known)
         known.hasher.update(data[known.size : content.end])
         known.size = known.end = content.end
-        self._note(known, content, following)
+        self._findings.note(known, content, following)
         _extend(known, content, self._subjects.index)
         return known
 
@@ -356,17 +292,17 @@ class _Recovery:
         """Read a segment that was rewritten or damaged since the snapshot; rows that were dead then stay dead."""
         segment = self._new(file, known.first)
         known.file.close()
-        position = self._position
+        position = self._findings.position
         content = self._scan(segment, segment.first - 1)
         if file.header is None and content.end == HEADER_SIZE:
             self._pass_over(segment, file, content)
-            self._note_absent(known, set())
+            self._findings.note_absent(known, set())
             return None
-        self._position = max(position, content.position) if file.number == self._known_last else position
+        self._findings.position = max(position, content.position) if file.number == self._known_last else position
         rewritten = file.header is not None and segment.generation != known.generation
-        self._note(segment, content, following)
-        self._note_dead(known)
-        self._note_absent(known, set(content.sequences), lost=not rewritten)
+        self._findings.note(segment, content, following)
+        self._findings.note_dead(known)
+        self._findings.note_absent(known, set(content.sequences), lost=not rewritten)
         keep = [
             place
             for place, sequence in enumerate(content.sequences)
@@ -390,7 +326,7 @@ class _Recovery:
     def _pass_over(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
         """Skip a file without content: a power cut left only its name, or it belongs to no segment of the stream."""
         self._found.unsynced.remove(segment)
-        self._torn_bytes = content.torn_bytes
+        self._findings.note_empty(content)
         if not file.is_unwritten:
             self.passed_over.append(file.name)
             return
@@ -428,130 +364,6 @@ class _Recovery:
         if segment.hasher is not None:
             segment.hasher.update(data[: segment.size])
         return content
-
-    # What is noted on the way
-
-    def _note(self, segment: Segment, content: Scan, following: SegmentFile | None) -> None:
-        found = self._found
-        found.tombstones += content.tombstones
-        segment.is_damaged |= bool(content.missing or content.damaged_bytes)
-        segment.damaged_bytes = content.damaged_bytes
-        if not segment.generation:
-            self._links += content.links
-        for first, last in content.tombstones:
-            segment.tombstones.add(first, last)
-        found.missing += content.missing
-        if content.hidden_at:
-            # Without the list, which a full disk takes away, nobody knows whether these are a crash's remains.
-            is_known = self._listed is None or segment.number in self._torn_before or self._is_struck(segment.number)
-            if is_known or (segment.number, content.hidden_at) >= found.safe_end:
-                found.torn.add(segment.number)
-            else:
-                self._doubt(segment.number)
-        found.lost_bytes += content.damaged_bytes
-        found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
-        found.last_sequence = max(found.last_sequence, content.highest)
-        self._torn_bytes = content.torn_bytes
-        self._open_damage = content.highest if content.open_damage else 0
-        self._position = max(self._position, content.position)
-        end = self._end_of(segment.number)
-        next_header = following.header if following is not None else None
-        if next_header is not None and next_header.number == segment.number + 1:
-            end = next_header.first_sequence - 1
-        if content.position < end:
-            found.missing.append((content.position + 1, end))
-            self._doubt(segment.number, (content.position + 1, end))
-            segment.is_damaged = True
-            found.lost_bytes += content.torn_bytes
-            self._position = max(self._position, end)
-
-    def _is_struck(self, number: int) -> bool:
-        """Return whether a segment was struck off the list, before its file goes: no tombstone in it is needed."""
-        return self._listed is not None and number not in self._listed and number < max(self._listed, default=0)
-
-    def _doubt(self, number: int, missing: Range | None = None) -> None:
-        """Note that tombstones of a segment may be lost; the snapshot knows what was removed before it was made."""
-        if number >= self._known_last:
-            self._found.unsure.append((number, missing))
-
-    def _first_behind(self, number: int) -> int | None:
-        """Return the first sequence of the following segment; None without one."""
-        behind = {
-            other: file.header.first_sequence
-            for other, file in self._files.items()
-            if other > number and file.header is not None
-        }
-        behind |= {other: first for other, first in (self._listed or {}).items() if other > number}
-        return behind[min(behind)] if behind else None
-
-    def _note_vanished(self, number: int, behind: int | None, mark: Mark) -> None:
-        """Note what a listed segment held that is not there, or has nothing left in it."""
-        first = (self._listed or {})[number]
-        self._doubt(number)
-        if behind is None:
-            if not mark.key:
-                # Nobody knows how far it went: its sequences might be used again.
-                raise StoreError(
-                    f"read what is in {self._folder}",
-                    f"the newest segment, {segment_name(number)}, is gone, and so is the mark of the last sequence",
-                )
-            return
-        # The snapshot has the last word on what it knew, and on what was missing then.
-        if behind - 1 > self._known_sequence:
-            self._found.missing.append((max(first, self._known_sequence + 1), behind - 1))
-        self._position = max(self._position, behind - 1)
-
-    def _note_dead(self, known: Segment) -> None:
-        """Note what had died by the snapshot: its tombstones may be damaged, or in segments that are not read."""
-        dead = compress(known.sequence_slice(0, len(known.live)), map(not_, known.live))
-        self._found.tombstones += ranges_of(dead)
-
-    def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
-        """Note rows of the snapshot that the file lacks; those without a tombstone are lost."""
-        if lost:
-            sequences = map(known.sequence_of, known.live_rows(0, len(known.live)))
-            self._found.missing += [(sequence, sequence) for sequence in sequences if sequence not in present]
-
-    def _find_the_end(self, mark: Mark) -> None:
-        """Find the last sequence that was ever used, and what is missing at the end of the log."""
-        found = self._found
-        found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
-        newest_end = max(((each.number, each.generation, each.size) for each in found.segments), default=(0, 0, 0))
-        if newest_end < (mark.safe_end[0], 0, mark.safe_end[1]):
-            self._doubt(mark.safe_end[0])
-        if self._torn_bytes and not mark.key:
-            # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
-            found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
-        # A segment is listed when all before it is safe.
-        newest = max(self._listed.values(), default=1) if self._listed is not None else 1
-        safe_sequence = max(mark.synced, self._known_sequence, newest - 1)
-        if mark.key:
-            found.safe_sequence = safe_sequence
-        position = self._position
-        safe = max(mark.synced, self._open_damage)
-        if position < safe:
-            found.missing.append((position + 1, safe))
-            found.lost_bytes += self._torn_bytes
-        # What was written and never known to be safe is no loss: nobody was promised anything.
-        position = max(position, safe)
-        if position < found.last_sequence:
-            found.dropped = (position + 1, found.last_sequence)
-        found.incomplete = incomplete_groups(self._links, self._was_safe, above=safe_sequence)
-
-    def _was_safe(self, sequence: int) -> bool:
-        """Return whether a sequence must have been synced: removed, or in a segment removed, rewritten or filed."""
-        if any(first <= sequence <= last for first, last in self._found.tombstones):
-            return True
-        segments = self._found.segments
-        place = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
-        if place >= 0 and (segments[place].generation or segments[place].filed is not None):
-            # Rewritten, or before a segment with a piece that is trusted.
-            return True
-        if place + 1 == len(segments) or self._listed is None:
-            return False
-        newest = max(self._listed, default=0)
-        between = range(segments[place].number + 1 if place >= 0 else 1, segments[place + 1].number)
-        return any(number < newest and number not in self._listed for number in between)
 
 
 def _fits(segment: Segment, file: SegmentFile, key: int) -> bool:
