@@ -59,6 +59,7 @@ class GeneralParser:
     Attributes:
         error: the violation that ended the stream of frames, or None.
         position: where in its data the last `feed` stopped; the data's length when it took everything.
+        message_count: how many frames the last `feed` returned, each publish and acknowledgement in a run counted.
         max_control_line: how long the arguments on one line may be, in bytes.
         max_payload: how long header and payload of one message may be together, in bytes; may be changed at any time.
     """
@@ -71,8 +72,10 @@ class GeneralParser:
     def __init__(self, *, max_control_line: int, max_payload: int) -> None:
         self.error: ProtocolError | None = None
         self.position = 0
+        self.message_count = 0
         self.max_control_line = max_control_line
         self.max_payload = max_payload
+        self._run_surplus = 0  # how many messages the runs have beyond the first of each
         self._line = bytearray()
         self._body: MessageBody | None = None
 
@@ -87,6 +90,7 @@ class GeneralParser:
         """
         frames: list[Frame] = []
         self.position = len(data)
+        self._run_surplus = 0
         if self.error is None:
             try:
                 if self._body is not None or self._line:
@@ -100,6 +104,7 @@ class GeneralParser:
                 self.error = error.with_traceback(None)  # The traceback would keep the data alive.
                 self._line.clear()
                 self._body = None
+        self.message_count = len(frames) + self._run_surplus
         return frames
 
     def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
@@ -328,6 +333,7 @@ class ServerParser(GeneralParser):
             if found is not None:
                 run, position = found
                 frames.append(run)
+                self._run_surplus += len(run.subjects) - 1
                 if len(run.subjects) >= lines:
                     return position
         return self._scan_frames(data, position, frames, lines)
@@ -360,6 +366,7 @@ class ServerParser(GeneralParser):
                             run = read_ack_run(data, position, subject, digits, max_line)
                             if run is not None:
                                 append(run)
+                                self._run_surplus += len(run.sequences) - 1
                                 position += len(run.data)
                                 if len(run.sequences) >= lines:
                                     break

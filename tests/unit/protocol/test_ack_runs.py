@@ -18,6 +18,7 @@ def parse(data, **options):
     parser = ServerParser(ack_runs=True, **options)
     frames = parser.feed(data)
     assert parser.error is None
+    assert parser.message_count == len(one_by_one(frames))
     return frames
 
 

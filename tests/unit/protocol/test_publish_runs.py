@@ -29,6 +29,7 @@ def parse(data, **options):
     parser = ServerParser(publish_runs=PublishRuns(), **options)
     frames = parser.feed(data)
     assert parser.error is None
+    assert parser.message_count == len(one_by_one(frames))
     return frames
 
 

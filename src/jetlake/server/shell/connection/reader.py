@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from jetlake.protocol.frames import AckRun, Frame, PubRun
+from jetlake.protocol.frames import Frame
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.handshake import Handshake
@@ -59,11 +59,15 @@ class Inbox:
         """Append the bytes of one read."""
         self._pieces.append(data)
 
-    def take(self, lines: int) -> list[Frame]:
-        """Take the frames of the next lines, or those that were put back; none when the next one is incomplete."""
+    def take(self, lines: int) -> tuple[list[Frame], int]:
+        """Take the frames of the next lines, or those that were put back; none when the next one is incomplete.
+
+        Returns:
+            The frames, and how many messages and other lines they are; runs that were put back counted before.
+        """
         if self._frames:
             frames, self._frames = self._frames[:lines], self._frames[lines:]
-            return frames
+            return frames, len(frames)
         data = self._pieces[0]
         parser = self.parser
         frames = parser.feed(data, self._position, lines)
@@ -72,7 +76,7 @@ class Inbox:
         else:
             self._pieces.popleft()
             self._position = 0
-        return frames
+        return frames, parser.message_count
 
     def put_back(self, frames: list[Frame]) -> None:
         """Return frames that could not be handled yet; `take` gives them out next."""
@@ -193,7 +197,7 @@ class ConnectionReader:
                 break
             if not inbox:
                 break
-            frames = inbox.take(_GROUP_LINES)
+            frames, count = inbox.take(_GROUP_LINES)
             unhandled = self._handle(frames, deadline_s)
             if unhandled:
                 inbox.put_back(unhandled)
@@ -203,7 +207,7 @@ class ConnectionReader:
                 self._stall()
             if self._holds & (_CHECKING | _STALLED):
                 break
-            frames_left -= _message_count(frames) - len(unhandled)
+            frames_left -= count - len(unhandled)
             if frames_left <= 0 or ticks() >= deadline_s:
                 return bool(inbox) or inbox.is_broken
         return False
@@ -244,15 +248,3 @@ class ConnectionReader:
         if not self._control.closed and not self._holds & (_CHECKING | _STALLED):
             self._holds |= _BEHIND
             self._engine_loop.wait_for_turn(self)
-
-
-def _message_count(frames: list[Frame]) -> int:
-    """Return what a group counts: a run counts as its messages."""
-    count = len(frames)
-    if frames:
-        # A run of publishes begins a group, a long one of acknowledgements ends it.
-        if type(first := frames[0]) is PubRun:
-            count += len(first.subjects) - 1
-        if type(last := frames[-1]) is AckRun:
-            count += len(last.sequences) - 1
-    return count
