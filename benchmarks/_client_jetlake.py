@@ -103,7 +103,7 @@ async def publish_many(url: str, count: int, size: int) -> Seconds:
     return watch.seconds
 
 
-def fetch(batch: int) -> Run:
+def fetch(batch: int, *, is_acked_together: bool = False) -> Run:
     async def run(url: str, count: int, size: int) -> Seconds:
         async with await jetlake.connect(url) as nc:
             consumer = await nc.jetstream().create_consumer(STREAM, "fetch", max_ack_pending=100_000)
@@ -111,8 +111,11 @@ def fetch(batch: int) -> Run:
                 received = 0
                 while received < count:
                     messages = await consumer.fetch(batch)
-                    for message in messages:
-                        await message.ack()
+                    if is_acked_together:
+                        await messages.ack()
+                    else:
+                        for message in messages:
+                            await message.ack()
                     received += len(messages)
                 await nc.flush(60)
         return watch.seconds

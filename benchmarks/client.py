@@ -9,6 +9,8 @@ The share of a bare socket is the median of many rounds: ours on its faster loop
 first the one and then the other in turns, so that whatever else the machine does hits both; the rounds before, which
 choose the loop, warm up. Rounds go on, within limits, until the middle half of the shares tells the median to 2 %. A
 consumer is made before the stopwatch runs in both, or while it runs in both. Quick and full rounds are equally long.
+Fetched messages are acknowledged one by one, as by a worker that does one job after the other; in `fetch_100_batch` by
+one call, as by one that stores the whole batch in a database. The socket sends the acknowledgements of a read together.
 The server's CPU a message is told for both, which says whether it had the same work. `of_socket_cpu` compares the CPU
 of client and server together: the share on a machine whose processors all are busy, which hardly depends on its load.
 """
@@ -86,6 +88,9 @@ CASES = (
     Case("publish_many", 60_000, ours.publish_many, None, bare.publish_pipelined),
     Case("fetch_100", 50_000, ours.fetch(100), theirs.fetch(100), bare.pull(bare.FETCH_100), reads=True),
     Case("fetch_1000", 60_000, ours.fetch(1000), theirs.fetch(1000), bare.pull(bare.FETCH_1000), reads=True),
+    Case(
+        "fetch_100_batch", 50_000, ours.fetch(100, is_acked_together=True), None, bare.pull(bare.FETCH_100), reads=True
+    ),
     Case("consume_ack", 80_000, ours.consume, theirs.consume, bare.pull(bare.CONSUME), reads=True, is_pushed=True),
     Case("ordered_read", 200_000, ours.ordered, theirs.ordered, bare.pull(bare.ORDERED), reads=True, is_pushed=True),
     Case("table", 200_000, ours.table, theirs.table, bare.pull(bare.TABLE), reads=True),

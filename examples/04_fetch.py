@@ -1,4 +1,4 @@
-"""A consumer remembers how far it is. `fetch` asks for some messages once and gives a list."""
+"""A consumer remembers how far it is. `fetch` asks once for a list of messages; one call acknowledges all."""
 
 import asyncio
 import os
@@ -15,8 +15,7 @@ async def main() -> None:
         worker = await jobs.create_consumer("worker", ack_wait=30)
         while messages := await worker.fetch(4, expires=1):
             print("got", [int(message.payload) for message in messages])
-            for message in messages:
-                await message.ack()
+            await messages.ack()
         print((await jobs.info()).state.messages, "jobs left")
         await jobs.delete()
 

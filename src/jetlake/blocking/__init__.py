@@ -27,6 +27,7 @@ from jetlake.blocking.reading import Reading, Subscription
 from jetlake.blocking.server import Server
 from jetlake.blocking.service import Service, Services
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.streams.stored_message import StoredMessage
 
@@ -47,6 +48,7 @@ __all__ = [
     "KeyValue",
     "KeyWatch",
     "Message",
+    "MessageBatch",
     "ObjectReader",
     "ObjectStore",
     "ObjectWatch",

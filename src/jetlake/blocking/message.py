@@ -38,7 +38,7 @@ class Message(AsyncMessage, gc=False, eq=False):
 
     def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
         """As `term`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
-        self._confirm_blocking(self._term_body(reason), timeout)
+        self._confirm_blocking(self.term_body(reason), timeout)
 
     def in_progress_sync(self, *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
         """As `in_progress`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""

@@ -25,11 +25,12 @@ class ThreadOutlet:
         self._port = port
         self._connection = connection
         self.check_size = connection.check_size
-        self._frames: deque[bytes] = deque()
+        # What is written together, and how many frames it is.
+        self._frames: deque[tuple[bytes, int]] = deque()
         self._bytes = 0
         self._is_scheduled = False
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes, count: int = 1) -> None:
         """Queue a frame for the loop; waits for the socket while too much is queued.
 
         Raises:
@@ -39,7 +40,7 @@ class ThreadOutlet:
             self._port.refuse()
         if self._connection.is_closed:
             raise ConnectionClosedError("the client is closed")
-        self._frames.append(frame)
+        self._frames.append((frame, count))
         self._bytes += len(frame)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -51,6 +52,10 @@ class ThreadOutlet:
         if self._bytes > _QUEUED_BYTES_MAX and threading.current_thread() is not self._port.thread:
             self._port.call(self._connection.relieve())
 
+    def send_run(self, frames: bytes, count: int) -> None:
+        """Queue so many frames as `send` queues one."""
+        self.send(frames, count)
+
     def flush(self) -> None:
         """Write what is queued; on the loop's thread."""
         # First the flag: what is queued after this line schedules a write of its own.
@@ -58,8 +63,12 @@ class ThreadOutlet:
         self._bytes = 0
         frames = self._frames
         while frames:
+            frame, count = frames.popleft()
             try:
-                self._connection.send(frames.popleft())
+                if count == 1:
+                    self._connection.send(frame)
+                else:
+                    self._connection.send_run(frame, count)
             except JetlakeError as error:
                 self._connection.signal(error)
                 if self._connection.is_closed:

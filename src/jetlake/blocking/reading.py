@@ -14,6 +14,7 @@ from jetlake.blocking.threads.loop_thread import LoopThread, Worker
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
 from jetlake.client.messages.failures import failure_of
 from jetlake.client.messages.message import give_back
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.pull.consume import Consume
 from jetlake.client.pull.message_reader import MessageReader
@@ -35,6 +36,18 @@ class Subscription(Taking[Message]):
     """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
 
     _inner: AsyncSubscription
+
+    def next_batch(self) -> MessageBatch[Message]:
+        """Return all messages that are there, at least one; an empty list once the subscription ended.
+
+        Raises:
+            JetlakeError: the subscription ended for a reason.
+        """
+        return self._take_into(MessageBatch())
+
+    def batches(self) -> Iterator[MessageBatch[Message]]:
+        """Yield all messages that are there, again and again; the fastest way to take many."""
+        return iter(self.next_batch, [])
 
     def run(self, callback: MessageHandler, name: str) -> None:
         """Hand every message to the callback, in a thread of its own."""
@@ -124,9 +137,17 @@ class Reading(ContinuousTaking[Message]):
     def __iter__(self) -> Iterator[Message]:
         return self._until_left(super().__iter__())
 
-    def batches(self) -> Iterator[list[Message]]:
+    def next_batch(self) -> MessageBatch[Message]:
+        """Return all messages that are there, at least one; an empty list once the read was stopped or drained.
+
+        Raises:
+            ConsumeError: the read ended.
+        """
+        return self._take_into(MessageBatch())
+
+    def batches(self) -> Iterator[MessageBatch[Message]]:
         """Return all messages that are there, again and again; the fastest way to take many."""
-        return self._until_left(super().batches())
+        return self._until_left(iter(self.next_batch, []))
 
     def _until_left(self, taken: Iterator[T]) -> Iterator[T]:
         """Without the context manager, leaving the loop stops the read."""

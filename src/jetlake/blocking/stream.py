@@ -13,6 +13,7 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
 from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.messages.message import give_back
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsumer
 from jetlake.client.pull.pull_options import next_options
 from jetlake.client.streams.tables import TableArguments
@@ -34,8 +35,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def messages(received: list[client.Message], thread: LoopThread) -> list[Message]:
-    return cast("list[Message]", received)
+def messages(received: MessageBatch[client.Message], thread: LoopThread) -> MessageBatch[Message]:
+    return cast("MessageBatch[Message]", received)
 
 
 def table_read(table: Table, thread: LoopThread) -> TableRead:
@@ -170,7 +171,7 @@ class OrderedConsumer(Facade):
         with self.consume() as messages:
             yield from messages
 
-    def batches(self) -> Iterator[list[Message]]:
+    def batches(self) -> Iterator[MessageBatch[Message]]:
         """Yield all messages that are there, again and again; the fastest way to take many."""
         with self.consume() as messages:
             yield from messages.batches()

@@ -20,6 +20,7 @@ from jetlake.model.encoding.durations import Seconds
 __all__ = ["ContinuousTaking", "Taking"]
 
 T = TypeVar("T")
+B = TypeVar("B", bound=list[Any])
 
 _LAST_LOOK_S = 1.0
 
@@ -55,16 +56,20 @@ class Taking(Facade, Generic[T]):
         Raises:
             JetlakeError: it ended for a reason.
         """
+        return self._take_into([])
+
+    def _take_into(self, batch: B) -> B:
+        """Put everything that is there, at least one, into an empty list; nothing once it ended."""
         self._refuse_callback()
         while True:
             fresh: deque[T] = deque()
             if self._taken:
                 # No call between the copy and its return: neither another thread nor Ctrl-C comes between.
-                batch = [*self._taken]
+                batch[:] = self._taken
                 self._taken = fresh
                 return batch
             if not self._wait(None):
-                return []
+                return batch
 
     def next(self, timeout: Seconds | None = None) -> T:
         """Return the next one.

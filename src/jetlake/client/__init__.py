@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jetlake.client.legacy.pull_subscription import PullSubscription
     from jetlake.client.legacy.push_subscription import PushSubscription
     from jetlake.client.messages.message import Message
+    from jetlake.client.messages.message_batch import MessageBatch
     from jetlake.client.objects import ObjectReader, ObjectStore, ObjectWatch
     from jetlake.client.ordered.ordered import OrderedConsumer
     from jetlake.client.publish.atomic_batch import AtomicBatch
@@ -49,6 +50,7 @@ __all__ = [
     "KeyValue",
     "KeyWatch",
     "Message",
+    "MessageBatch",
     "ObjectReader",
     "ObjectStore",
     "ObjectWatch",
@@ -82,6 +84,7 @@ _HOMES = {
     "KeyValue": "kv",
     "KeyWatch": "kv",
     "Message": "messages.message",
+    "MessageBatch": "messages.message_batch",
     "ObjectReader": "objects",
     "ObjectStore": "objects",
     "ObjectWatch": "objects",

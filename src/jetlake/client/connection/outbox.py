@@ -238,8 +238,8 @@ class Outbox:
 
     @property
     def kept_messages(self) -> int:
-        """The frames that wait for a server, without those of requests, whose callers learn of it."""
-        return sum(type(key) is int for key in self._kept)
+        """The publishes that wait for a server, without requests, whose callers learn of it."""
+        return sum(_count_publishes(frames) for key, frames in self._kept.items() if type(key) is int)
 
     def forget_unsent(self, inbox: bytes) -> None:
         """Do not send what waits for a server and asks for an answer under this inbox: its owner sees to it."""
@@ -282,6 +282,17 @@ def _reply(frame: bytes) -> bytes:
     """Return the reply subject of a PUB or HPUB frame; something else than a subject when there is none."""
     parts = frame[: frame.index(b"\r\n")].split(b" ", 3)
     return parts[2] if len(parts) > 2 else b""
+
+
+def _count_publishes(frames: bytes) -> int:
+    """Count PUB and HPUB frames that follow each other."""
+    count = position = 0
+    while position < len(frames):
+        line_end = frames.index(b"\r\n", position)
+        size = int(frames[frames.rindex(b" ", position, line_end) : line_end])
+        position = line_end + size + 4
+        count += 1
+    return count
 
 
 class Relief:

@@ -13,6 +13,7 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.callback_runner import CallbackRunner, MessageCallback
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.settings.options import duration_s, timeout_s
 from jetlake.errors import (
@@ -162,12 +163,12 @@ class Subscription(Receiver):
                 return
             await mailbox.wait()
 
-    async def batches(self) -> AsyncIterator[list[Message]]:
+    async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
         """Yield all messages that are there, again and again; the fastest way to take many."""
         while batch := await self.next_batch():
             yield batch
 
-    async def next_batch(self) -> list[Message]:
+    async def next_batch(self) -> MessageBatch[Message]:
         """Return all messages that are there, at least one; an empty list once the subscription ended.
 
         Raises:
@@ -179,7 +180,7 @@ class Subscription(Receiver):
             if mailbox.is_ended:
                 if mailbox.error is not None:
                     raise mailbox.error
-                return []
+                return MessageBatch()
             await mailbox.wait()
         taken = mailbox.take_all()
         self.pending_bytes = 0

@@ -10,6 +10,7 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.legacy.bound_consumer import BoundConsumer
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus, classify, read_status
 from jetlake.client.settings.options import timeout_s
@@ -165,7 +166,7 @@ class PullSubscription:
         """Ask the server about the consumer."""
         return await self._bound.info()
 
-    async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> list[Message]:
+    async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> MessageBatch[Message]:
         """Up to `batch` messages: what is there at once, or, if nothing is, what comes within `timeout` seconds.
 
         Returns:
@@ -189,8 +190,8 @@ class PullSubscription:
             await self._connection.wait_connected(give_up_at - loop.time())
             try:
                 if batch == 1 and not self._single_busy:
-                    return await self._fetch_one(give_up_at - loop.time())
-                return await self._fetch_many(batch, give_up_at - loop.time())
+                    return MessageBatch(await self._fetch_one(give_up_at - loop.time()))
+                return MessageBatch(await self._fetch_many(batch, give_up_at - loop.time()))
             except (DisconnectedError, NoRespondersError, PullStatusError) as error:
                 if not _is_passing(error) or loop.time() + retry_s >= give_up_at:
                     raise

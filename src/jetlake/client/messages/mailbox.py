@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.message_batch import MessageBatch
 
 __all__ = ["Mailbox"]
 
@@ -71,8 +72,8 @@ class Mailbox:
         while not self.messages and not self.is_ended:
             await self.wait()
 
-    def take_all(self) -> list[Message]:
+    def take_all(self) -> MessageBatch[Message]:
         """Return all messages at once."""
-        taken = list(self.messages)
+        taken = MessageBatch(self.messages)
         self.messages.clear()
         return taken

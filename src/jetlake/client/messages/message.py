@@ -18,7 +18,7 @@ from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
 
-__all__ = ["Message", "Outlet", "give_back", "nak_body"]
+__all__ = ["Message", "Outlet", "give_back", "is_ack_subject", "nak_body"]
 
 T = TypeVar("T")
 
@@ -38,11 +38,14 @@ class Outlet(Protocol):
     def send(self, frame: bytes) -> None:
         """Write the frame, soon and in order."""
 
+    def send_run(self, frames: bytes, count: int) -> None:
+        """Write so many frames as `send` writes one."""
+
     def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Awaitable[Message]:
         """Send an acknowledgement and wait for the answer."""
 
 
-@hides("settle_by_pull")
+@hides("settle_by_pull", "term_body")
 class Message(Struct, gc=False, eq=False):
     """A message that a subscription or a consumer received.
 
@@ -162,11 +165,11 @@ class Message(Struct, gc=False, eq=False):
 
     def term(self, reason: str = "") -> Ready:
         """Give the message up, which is never delivered again; the reason goes into the server's advisory."""
-        return self._settle(self._term_body(reason))
+        return self._settle(self.term_body(reason))
 
     async def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:
         """Do as `term`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
-        await self._confirm(self._term_body(reason), timeout)
+        await self._confirm(self.term_body(reason), timeout)
 
     def in_progress(self) -> Ready:
         """Say that the work goes on: the wait for the acknowledgement starts anew."""
@@ -210,7 +213,8 @@ class Message(Struct, gc=False, eq=False):
             await outlet.confirm(reply, body, timeout_s(timeout))
             self._settled = body != b"+WPI"
 
-    def _term_body(self, reason: str) -> bytes:
+    def term_body(self, reason: str) -> bytes:
+        """Return the body of an acknowledgement that gives the message up."""
         if not reason:
             return b"+TERM"
         if "\r" in reason or "\n" in reason:
@@ -237,6 +241,11 @@ class Message(Struct, gc=False, eq=False):
         size = len(self.payload)
         content = f"{self.payload!r}" if size <= _SHOWN_MAX else f"{self.payload[:_SHOWN_MAX]!r}… {size} bytes"
         return f"<Message {self.subject!r} {content}{' reply ' + self.reply if self.raw_reply else ''}>"
+
+
+def is_ack_subject(reply: bytes) -> bool:
+    """Tell whether a reply subject is that of a message of a consumer, which may be acknowledged."""
+    return _ACK_PREFIX < reply < _ACK_PREFIX_END
 
 
 def nak_body(delay: Seconds | None) -> bytes:

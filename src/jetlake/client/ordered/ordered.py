@@ -8,6 +8,7 @@ from typing import Any
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.ordered.ordered_consume import OrderedConsume, make_consumer
 from jetlake.client.ordered.ordered_state import OrderedState
 from jetlake.client.pull.fetch import Fetch
@@ -116,7 +117,7 @@ class OrderedConsumer:
         if entered is not None:
             await entered.stop()
 
-    def batches(self) -> AsyncIterator[list[Message]]:
+    def batches(self) -> AsyncIterator[MessageBatch[Message]]:
         """Return all messages that are there, again and again; the fastest way to take many."""
         return self.consume().batches()
 

@@ -10,6 +10,7 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.inbox_pool import PooledInbox
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.pull.fetch_state import FetchState
 from jetlake.client.pull.pull_options import FetchOptions
 from jetlake.client.pull.pull_status import PullStatus, read_status
@@ -33,10 +34,11 @@ __all__ = ["Fetch"]
 class Fetch:
     """Messages that were asked for once.
 
-    `await fetch` gives a list, which may be empty. `async for message in fetch` gives each as it comes. When the fetch
-    ends early for a reason worth knowing, the list form raises it if there are no messages, and keeps it in `error` if
-    there are; the iterator raises it after the last message. A connection, a leader or heartbeats that are lost are no
-    such reason before the time of the fetch is over: the pull is sent again for what is left.
+    `await fetch` gives a list, which may be empty, and whose `ack()` acknowledges all messages at once. `async for
+    message in fetch` gives each as it comes. When the fetch ends early for a reason worth knowing, the list form raises
+    it if there are no messages, and keeps it in `error` if there are; the iterator raises it after the last message. A
+    connection, a leader or heartbeats that are lost are no such reason before the time of the fetch is over: the pull
+    is sent again for what is left.
 
     Attributes:
         error: why the fetch ended early, or None.
@@ -100,10 +102,10 @@ class Fetch:
             return f"<Fetch of {self._consumer!r}: await it, or iterate over it>"
         return f"<Fetch of {self._consumer!r} {'ended' if self._state.is_over else 'waiting'}>"
 
-    def __await__(self) -> Generator[Any, None, list[Message]]:
+    def __await__(self) -> Generator[Any, None, MessageBatch[Message]]:
         return self._all().__await__()
 
-    async def _all(self) -> list[Message]:
+    async def _all(self) -> MessageBatch[Message]:
         mailbox = self._start()
         self._wants_all = True
         try:

@@ -8,6 +8,7 @@ from typing import Self
 
 from jetlake.client.connection.connection import HandlerT
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.pull.continuous_pull import ContinuousPull
 from jetlake.client.settings.options import duration_s
 from jetlake.completion import hides
@@ -93,7 +94,7 @@ class MessageReader:
         if mailbox.error is not None:
             raise mailbox.error
 
-    async def batches(self) -> AsyncIterator[list[Message]]:
+    async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
         """Take all messages that are there, again and again; the fastest way to take many."""
         own = not self._pull.is_started
         try:
@@ -103,7 +104,7 @@ class MessageReader:
             if own:
                 await self.stop()
 
-    async def next_batch(self) -> list[Message]:
+    async def next_batch(self) -> MessageBatch[Message]:
         """Take all messages that are there, at least one; an empty list once the read was stopped or drained.
 
         Raises:
@@ -116,7 +117,7 @@ class MessageReader:
             if mailbox.is_ended:
                 if mailbox.error is not None:
                     raise mailbox.error
-                return []
+                return MessageBatch()
             await mailbox.wait()
         taken = mailbox.take_all()
         self._puller.handed_out_all()

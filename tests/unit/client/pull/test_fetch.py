@@ -75,6 +75,57 @@ async def test_acknowledgements_after_a_fetch_are_written_in_the_turn_that_they_
     assert acks(fake) == [b"+ACK"] * 3
 
 
+async def test_a_batch_is_acknowledged_in_the_same_write_as_the_next_pull(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), *map(delivery, range(1, 4)))
+    messages = await fetch
+    writes = len(fake.wire.writes)
+
+    async def ack_and_fetch():
+        await messages.ack()
+        return await consumer.fetch(1)
+
+    fetch = begin(ack_and_fetch())
+    await clock.settle()
+    assert acks(fake) == [b"+ACK"] * 3
+    assert len(fake.wire.writes) == writes + 1
+    assert fake.wire.frames[-1].reply == fake.pull_reply()
+    fake.deliver(fake.pull_reply(), delivery(4))
+    await fetch
+
+
+async def test_a_batch_that_is_acknowledged_without_a_server_is_kept_for_the_next(fake, clock):
+    fake.serve_consumer()
+    client = await fake.connect()
+    consumer = await client.jetstream().consumer("S", "C")
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), *map(delivery, range(1, 4)))
+    messages = await fetch
+    fake.wire.lose()
+    await messages.ack()
+    assert acks(fake) == []
+    await clock.advance(6)
+    assert acks(fake) == [b"+ACK"] * 3
+
+
+async def test_acknowledgements_that_were_never_sent_are_counted(fake, clock):
+    fake.serve_consumer()
+    client = await fake.connect()
+    consumer = await client.jetstream().consumer("S", "C")
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), *map(delivery, range(1, 4)))
+    messages = await fetch
+    fake.is_down = True
+    fake.wire.lose()
+    await messages.term("PUB a 1\\r\\nx")
+    await client.publish("s.1", b"\r\nPUB a 1\r\nx\r\n", headers={"A": "1"})
+    await client.close()
+    assert "4 messages that waited for a server were not sent" in str(fake.errors[-1])
+
+
 async def test_an_empty_fetch_is_an_empty_list(fake, clock, consumer):
     fetch = begin(consumer.fetch(3))
     await clock.settle()

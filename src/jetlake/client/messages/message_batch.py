@@ -1,0 +1,74 @@
+"""Messages that were taken together, and the ways to answer all of them with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from jetlake.client.messages.message import Message, Outlet, is_ack_subject, nak_body
+from jetlake.client.messages.ready import READY, Ready
+from jetlake.errors import JetlakeError, NotJetStreamMessageError
+from jetlake.model.encoding.durations import Seconds
+
+__all__ = ["MessageBatch"]
+
+M = TypeVar("M", bound=Message)
+
+
+class MessageBatch(list[M]):
+    """A list of messages, as fetches and `batches()` give it, that answers for all of them at once.
+
+    It may also be made of other messages: `MessageBatch(done).ack()`. The server gets the same answers as from a call
+    for each message, in their order and in one piece. Messages that are settled already are left out. When a call
+    raises, nothing was sent and no message is settled. Awaiting the calls is allowed and not needed.
+    """
+
+    __slots__ = ()
+
+    def ack(self) -> Ready:
+        """Acknowledge all messages, as `Message.ack` does one.
+
+        Raises:
+            NotJetStreamMessageError: one did not come from JetStream.
+            ConnectionClosedError: the connection is closed.
+        """
+        return self._settle(b"+ACK")
+
+    def nak(self, delay: Seconds | None = None) -> Ready:
+        """Ask for another delivery of all messages, at once or after `delay` seconds; errors as in `ack`."""
+        return self._settle(nak_body(delay))
+
+    def term(self, reason: str = "") -> Ready:
+        """Give all messages up, as `Message.term` does one; errors as in `ack`."""
+        return self._settle(self[0].term_body(reason)) if self else READY
+
+    def in_progress(self) -> Ready:
+        """Say that the work on all messages goes on: the wait for their acknowledgement starts anew."""
+        self._send(b"+WPI")
+        return READY
+
+    def _settle(self, body: bytes) -> Ready:
+        for message in self._send(body):
+            message._settled = True
+        return READY
+
+    def _send(self, body: bytes) -> list[M]:
+        """Send the body for every message that is not settled; these are returned."""
+        waiting = [message for message in self if not message._settled]
+        if not waiting:
+            return waiting
+        replies = [message.raw_reply for message in waiting]
+        if not (is_ack_subject(min(replies)) and is_ack_subject(max(replies))):
+            other = next(reply for reply in replies if not is_ack_subject(reply))
+            raise NotJetStreamMessageError(other.decode("utf-8", "surrogateescape"), "it does not start with $JS.ACK")
+        end = b" %d\r\n%b\r\n" % (len(body), body)
+        _outlet(waiting).send_run(b"PUB " + (end + b"PUB ").join(replies) + end, len(replies))
+        return waiting
+
+
+def _outlet(messages: Sequence[Message]) -> Outlet:
+    """Return where the answers of all the messages go."""
+    outlet = messages[0]._outlet
+    if outlet is None or [message for message in messages if message._outlet is not outlet]:
+        raise JetlakeError("the messages do not belong to one connection")
+    return outlet
