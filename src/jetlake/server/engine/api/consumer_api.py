@@ -49,7 +49,7 @@ from jetlake.model.rules.consumer_rules import (
 from jetlake.model.rules.limits import consumers_max
 from jetlake.model.source_names import stream_identity
 from jetlake.protocol.headers import find_value
-from jetlake.server.engine.api.consumer_creation import create_consumer, new_name
+from jetlake.server.engine.api.consumer_creation import create_consumer, does_without, new_name
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import is_same_metadata, with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, page, promise_again
@@ -166,8 +166,8 @@ def _awaited(consumer: Consumer) -> list[Syncable | None]:
     """Return what must be durable before an answer describes the consumer."""
     stream = consumer.stream
     store = stream.store if stream.store.durable else None
-    if store is not None and store.failure is not None and consumer.config.mem_storage:
-        store = None  # It shows what was synced, and needs no more of the disk.
+    if store is not None and does_without(stream, consumer.config, store.failure):
+        store = None
     shown = [stream.home.place, store]
     return [*shown, consumer.home.place] if _is_promised(consumer) else shown
 

@@ -19,7 +19,7 @@ from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["adopt_consumer", "create_consumer", "new_name", "recover_consumers"]
+__all__ = ["adopt_consumer", "create_consumer", "does_without", "new_name", "recover_consumers"]
 
 _NAME_LENGTH = 8
 _NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -39,10 +39,8 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
         # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
         stream.store.flush()
     except StoreError as error:
-        if not config.mem_storage:
+        if not does_without(stream, config, error):
             raise
-        # Who only reads needs no disk: what is taken back is not there, and removals may wait.
-        stream.store.take_back(error)
     start = yield from start_position(config, stream.store, stream.store.last_sequence)
     subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
     if subject_filter is not None and not start.chosen:
@@ -67,6 +65,17 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
         stream.retention.sweep()
     consumer.events.action(ActionKind.CREATE)
     return consumer
+
+
+def does_without(stream: Stream[Consumer], config: ConsumerConfig, refusal: StoreError | None) -> bool:
+    """Return whether a consumer needs nothing of a stream's disk that refuses: one in memory, which only reads.
+
+    What was refused is taken back, so that the consumer is not shown it; removals may wait.
+    """
+    if refusal is None or not config.mem_storage:
+        return False
+    stream.store.take_back(refusal)
+    return True
 
 
 def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
