@@ -354,7 +354,12 @@ class Log:
         """
         size = segment.sizes[row]
         noise = self._random_bytes(erasable(segment, row))
-        self.flush()
+        try:
+            self.flush()
+        except StoreError:
+            # Other messages may be what was refused, and taken back; the removal is written then.
+            if sequence > self._flushed_sequence or self.durability.failure is not None or self.needs_flush():
+                raise
         self.use((segment,))
         try:
             if sequence >= self.durability.synced_sequence or is_grouped(segment, row):
@@ -398,9 +403,13 @@ class Log:
                 if self._make_room():
                     return
             else:
-                self._take_back(attempt, refusal)
-                if is_full:
-                    self._make_room()
+                self._take_back(attempt)
+                try:
+                    if is_full:
+                        self._make_room()
+                finally:
+                    # Who waits for a removal can see by now whether that was written.
+                    self._tell_undone(refusal)
             raise refusal from error
 
     def _new_attempt(self) -> _WriteAttempt:
@@ -462,7 +471,8 @@ class Log:
             self._write(attempt)
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
-            self._take_back(attempt, refusal)
+            self._take_back(attempt)
+            self._tell_undone(refusal)
             raise refusal from error
         return True
 
@@ -482,9 +492,10 @@ class Log:
     def take_back(self, error: StoreError) -> None:
         """Take back what was appended since the last flush, because of an error."""
         if self._unflushed:
-            self._take_back(_WriteAttempt(self._unflushed, []), error)
+            self._take_back(_WriteAttempt(self._unflushed, []))
+            self._tell_undone(error)
 
-    def _take_back(self, attempt: _WriteAttempt, refusal: StoreError) -> None:
+    def _take_back(self, attempt: _WriteAttempt) -> None:
         """Take back the appends that could not be written."""
         self._cut_off(attempt)
         self._group_last = 0
@@ -494,6 +505,9 @@ class Log:
         if not index.messages:
             index.first_sequence = self._flushed_sequence + 1 if self._flushed_sequence else 0
         self.removals.undo_above(self._flushed_sequence)
+
+    def _tell_undone(self, refusal: StoreError) -> None:
+        index = self._index
         if index.hooks.on_undone is not None:
             index.hooks.on_undone(refusal)
 

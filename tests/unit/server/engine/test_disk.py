@@ -11,6 +11,7 @@ from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer.consumer import Consumer
+from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
@@ -205,6 +206,39 @@ def test_a_folder_that_vanished_is_not_made_again(machine):
     assert not machine.disk.is_folder(ROOT / "jetstream")
     machine.disk.replace(away, ROOT / "jetstream")
     assert "error" not in machine.server.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t"]})
+
+
+@pytest.mark.parametrize("request_", [("STREAM.PURGE.S", b""), ("STREAM.MSG.DELETE.S", b'{"seq":1}')])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_removal_is_not_answered_with_the_refusal_of_messages_beside_it(machine, request_, is_first):
+    machine.server.create()
+    for _ in range(2):
+        assert "error" not in machine.server.store("s.a")
+    machine.disk.capacity = machine.disk.used() + 200
+
+    def publish():
+        machine.server.publish("s.a", b"x" * 1000, reply=b"_INBOX.a.message")
+
+    if not is_first:
+        publish()
+    verb, body = request_
+    machine.server.publish(f"$JS.API.{verb}", body, reply=b"_INBOX.a.removal")
+    if is_first:
+        publish()
+    engine = machine.server.engine
+    engine.flush()
+    for _ in range(3):  # Nor with that of later ones: every flush is refused in part.
+        for syncable in engine.commit.begin():
+            engine.commit.finish({syncable: sync(syncable)})
+        publish()
+        engine.flush()
+    answers = {frame.subject.split(b".")[2]: json.loads(frame.payload) for frame in machine.server.client.take()}
+    assert refusal(answers[b"message"]) == (503, 10077)
+    assert answers[b"removal"]["success"] is True, answers
+    left = machine.server.state()["messages"]
+    assert left < 2
+    machine.cut_power()
+    assert machine.server.state()["messages"] == left
 
 
 def test_two_batches_of_one_turn_are_refused_together(machine):

@@ -162,17 +162,23 @@ class Api:
 
     def _when_removed(self, stream: Stream[Any], answer: Action) -> None:
         """Answer when the log has the removals, also those that wait for the messages which caused them."""
-        commit = self._commit
+        commit, store = self._commit, stream.store
 
         def first(error: JetlakeError | None) -> None:
-            store = stream.store
             if error is None and not stream.is_closed and (store.needs_flush() or store.needs_sync()):
                 commit.mark(store)
-                commit.when_durable(store, answer)
+                commit.when_durable(store, last)
             else:
-                answer(error)
+                last(error)
 
-        commit.when_durable(stream.store, first)
+        def last(error: JetlakeError | None) -> None:
+            if error is None or stream.is_closed or store.failure is not None or store.needs_flush():
+                answer(error)
+            else:
+                # The log took the removals; what was refused are messages of the same turn.
+                commit.when_synced(store, answer)
+
+        commit.when_durable(store, first)
 
     def _handle(self, call: _Call) -> Value | Steps[Value]:
         found, _, reply, header, payload, origin, awaits, after_answer, pairs = call

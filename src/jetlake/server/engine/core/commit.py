@@ -163,6 +163,15 @@ class Commit:
         """
         self._fresh.append((syncable, action))
 
+    def when_synced(self, syncable: Syncable, action: Action) -> None:
+        """Run `action` when what was flushed to `syncable` so far is durable, whatever becomes of what waits."""
+        if not self.always and syncable not in self._strict:
+            action(None)
+            return
+        self._unsynced.add(syncable)
+        self._due.add(syncable)
+        self._flushed.setdefault(syncable, []).append(action)
+
     def when_settled(self, action: Callable[[], object]) -> None:
         """Run `action` when everything written so far is as durable as the sync policy promises."""
 

@@ -382,7 +382,12 @@ class Stream(Generic[ConsumerType]):
     def _carry_out(self, removals: Steps[int]) -> Steps[int]:
         """Take the steps of removals from the store, which have not begun, while consumers wait."""
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
-        self.store.flush()
+        try:
+            self.store.flush()
+        except StoreError:
+            # Messages that were refused are taken back; a purge may make room for others.
+            if self.store.failure is not None:
+                raise
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
         self.cleanup.pause()
         self.is_purging = True
