@@ -327,6 +327,32 @@ def test_what_made_room_is_not_back_when_the_power_goes_after_a_confirmed_purge(
         assert {sequence for sequence in range(1, 11) if store.has(sequence)} == left, f"seed {seed}"
 
 
+@pytest.mark.parametrize(("rollup", "left"), [("sub", {2, 4, 6}), ("all", {6})])
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_was_rolled_up_is_not_back_when_the_power_goes_after_the_acknowledgement(rollup, left, batched):
+    for seed in range(8):
+        world = World(seed)
+        config = {"name": "E", "subjects": ["e.*"], "allow_rollup_hdrs": True, "allow_atomic": True}
+        world.ask("STREAM.CREATE.E", config)
+        for subject in (b"e.1", b"e.2", b"e.1", b"e.2", b"e.1"):
+            world.send(subject, b"x")
+        if seed % 2:
+            world.settle()
+        answers = []
+        header = [("Nats-Rollup", rollup)]
+        if batched:
+            header += [("Nats-Batch-Id", "b"), ("Nats-Batch-Sequence", "1"), ("Nats-Batch-Commit", "1")]
+        world.send(b"e.1", b"y", answers.append, encode_headers(header))
+        while not answers:
+            world.turn()
+            world.sync_step()
+            world.read()
+        assert says(answers)[0]["seq"] == 6
+        world.crash(power=True)
+        store = world.jetstream.streams["E"].store
+        assert {sequence for sequence in range(1, 7) if store.has(sequence)} == left, f"seed {seed}"
+
+
 @pytest.mark.parametrize(
     ("verb", "body"),
     [("STREAM.PURGE.S", {}), ("STREAM.PURGE.S", {"seq": 4}), ("STREAM.MSG.DELETE.S", {"seq": 2, "no_erase": True})],

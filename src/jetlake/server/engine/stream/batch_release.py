@@ -38,6 +38,7 @@ class Batch:
         last_sequence: the stream's last sequence after the batch.
         keeps_ids: the id log has ids of messages that were not stored for lack of interest.
         checks_room: account or server are so full that every message's size is checked.
+        rolls_up: a message took the place of others, whose removal is part of its acknowledgement.
         on_durable: called with None, or the error, when the batch is released.
     """
 
@@ -54,6 +55,7 @@ class Batch:
         "on_durable",
         "replies",
         "republished",
+        "rolls_up",
         "subjects",
     )
 
@@ -71,6 +73,7 @@ class Batch:
         self.last_sequence = 0
         self.keeps_ids = False
         self.checks_room = checks_room
+        self.rolls_up = False
 
 
 class BatchRelease:
@@ -153,6 +156,13 @@ class BatchRelease:
         self._release(batch, error)
 
     def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
+        if batch.rolls_up and error is None and not self._is_closed and self.store.needs_flush():
+            # Until the log has the tombstones, a power cut brings back what was rolled up. Whatever becomes of these,
+            # the messages of the batch are stored.
+            batch.rolls_up = False
+            self._commit.mark(self.store)
+            self._commit.when_durable(self.store, lambda _error: self._release_waiting(count, batch, None))
+            return
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._release(batch, error)

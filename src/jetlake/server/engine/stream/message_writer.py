@@ -122,6 +122,7 @@ class MessageWriter:
             return
         rollup = control.get(ROLLUP, b"").lower()
         if rollup:
+            batch.rolls_up = True
             self.announce(batch)
             subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None
             self._store.flush()
