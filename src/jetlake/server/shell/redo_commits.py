@@ -28,6 +28,8 @@ _CROWDED_LEAST = 32
 _PIECE_BYTES_MAX = 128 * 1024
 _PAUSE_S = 1.0
 """After a pause so long, the redo log's entries are not worth keeping any more."""
+_MAKE_AGAIN_S = 60.0
+"""How long files that could not be made are not tried again: each attempt may fill the disk for a moment."""
 
 Result = TypeVar("Result")
 
@@ -68,6 +70,7 @@ class RedoCommits(Generic[Store]):
         self._report = report
         self._refused = refused
         self._is_failed = False
+        self._make_after_s = 0.0  # not 0 after an attempt to make the files has failed
         self._has_job = False
         self._timer: asyncio.TimerHandle | None = None
         self._entries = 0  # since the timer was set
@@ -123,8 +126,11 @@ class RedoCommits(Generic[Store]):
         """Use the log no more until a checkpoint has emptied it: nobody knows what the disk has of its last entry."""
         if not self._is_failed:
             self._is_failed = True
-            self._report(f"JetStream - the disk refuses the redo log, streams are synced one by one meanwhile: {error}")
+            self._report_refusal(error)
         self._set_timer()
+
+    def _report_refusal(self, error: Exception) -> None:
+        self._report(f"JetStream - the disk refuses the redo log, streams are synced one by one meanwhile: {error}")
 
     # Files
 
@@ -136,8 +142,8 @@ class RedoCommits(Generic[Store]):
         if not log.is_made:
             self._crowded += 1
             self._set_timer()
-            if self._crowded >= _CROWDED_LEAST and not self._has_job:
-                self._run(log.make, lambda _made: None)
+            if self._crowded >= _CROWDED_LEAST and not self._has_job and self._loop.time() >= self._make_after_s:
+                self._run(log.make, lambda _made: None, self._not_made)
         elif not self._has_job and not log.is_behind:
             self._checkpoint(wipes=False)
         return log.has_room()
@@ -147,7 +153,7 @@ class RedoCommits(Generic[Store]):
         log = self._log
         file = log.rotate(wipes=wipes)
         if file is not None:
-            self._run(partial(log.checkpoint, file, wipes=wipes), partial(self._checkpointed, file))
+            self._run(partial(log.checkpoint, file, wipes=wipes), partial(self._checkpointed, file), self._fail)
 
     def _checkpointed(self, file: RedoFile[Store], refused: list[tuple[Store, StoreError]]) -> None:
         if not refused:
@@ -156,14 +162,22 @@ class RedoCommits(Generic[Store]):
         for store, error in refused:
             self._refused(store, error)
 
-    def _run(self, job: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Run a job in a thread, and give the loop what it returns."""
+    def _not_made(self, error: Exception) -> None:
+        """Report the first attempt that fails, and leave the disk alone for a while."""
+        if not self._make_after_s:
+            self._report_refusal(error)
+        self._make_after_s = self._loop.time() + _MAKE_AGAIN_S
+
+    def _run(
+        self, job: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Run a job in a thread, and give the loop what it returns, or how it failed."""
 
         def run() -> None:
             try:
                 ended = partial(then, job())
             except Exception as error:  # no error may leave the job under way
-                ended = partial(self._fail, error)
+                ended = partial(failed, error)
             with suppress(RuntimeError):  # the loop has gone
                 self._loop.call_soon_threadsafe(end, ended)
 
@@ -186,7 +200,7 @@ class RedoCommits(Generic[Store]):
         is_quiet = not self._entries or self._is_failed
         self._entries = self._crowded = 0
         if not self._log.is_made:
-            return  # Files that could not be made are not tried again: the attempt may fill the disk.
+            return
         if not self._has_job and not self.is_under_way and (is_quiet or self._log.is_behind):
             self._checkpoint(wipes=is_quiet)
         if self._has_job or not is_quiet:

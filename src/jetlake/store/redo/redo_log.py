@@ -20,9 +20,11 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.redo.redo_format import BLOCK_BYTES, ENTRY_BYTES_MAX, FIRST_ENTRY, Header, pack_entry
 
-__all__ = ["FILE_BYTES", "FILE_NAMES", "RedoFile", "RedoLog", "RedoStore"]
+__all__ = ["FILE_BYTES", "FILE_NAMES", "MADE_NAME", "RedoFile", "RedoLog", "RedoStore", "unmark"]
 
 FILE_NAMES = ("redo-1.log", "redo-2.log")
+MADE_NAME = "redo.made"
+"""An empty file that is there while both files must be: without it, nobody would miss one that was taken away."""
 FILE_BYTES = 8 * 1024 * 1024
 """How long each of the files is."""
 
@@ -135,6 +137,8 @@ class RedoLog(Generic[Store]):
                 self._disk.write(handle, files[-1].header.pack(), files[-1].header.place)
                 self._disk.sync(handle)
             self._disk.sync_folder(self._folder)
+            self._disk.close(self._disk.open(self._folder / MADE_NAME, create=True))
+            self._disk.sync_folder(self._folder)
         except OSError:
             for file in files:
                 self._disk.close(file.handle)
@@ -240,6 +244,18 @@ class RedoLog(Generic[Store]):
                 self._remove()
 
     def _remove(self) -> None:
+        unmark(self._disk, self._folder)
         for name in FILE_NAMES:
             self._disk.remove(self._folder / name)
         self._disk.sync_folder(self._folder)
+
+
+def unmark(disk: Disk, folder: Path) -> None:
+    """Have no file of the redo log missed from now on, before one is removed.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    with suppress(FileNotFoundError):
+        disk.remove(folder / MADE_NAME)
+        disk.sync_folder(folder)

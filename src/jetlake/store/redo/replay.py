@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.log_file import table_of
-from jetlake.store.log.mark import MARK_NAME, MarkFile
+from jetlake.store.log.mark import MARK_NAME, Mark, MarkFile
 from jetlake.store.log.record import seed_of, unpack
+from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.redo.redo_format import (
     Header,
@@ -23,7 +25,7 @@ from jetlake.store.redo.redo_format import (
     is_unused,
     unpack_pieces,
 )
-from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES
+from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, MADE_NAME, unmark
 
 __all__ = ["replay"]
 
@@ -44,6 +46,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
     Returns:
         The folders of stores that lack something and must not be opened: their sequences would be used again.
     """
+    _report_missing(disk, folder, report)
     while names := [name for name in FILE_NAMES if name in disk.names(folder)]:
         behind, refusals = _replay_files(disk, folder, names, report)
         if not refusals or set(names) <= set(disk.names(folder)):
@@ -51,6 +54,17 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
                 report(refusal)
             return behind
     return frozenset()
+
+
+def _report_missing(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
+    """Report files that somebody took away."""
+    names = disk.names(folder)
+    missing = [name for name in FILE_NAMES if name not in names] if MADE_NAME in names else []
+    for name in missing:
+        report(f"{folder / name}: acknowledged messages may be lost, the file of the redo log is gone")
+    if missing:
+        with suppress(OSError):  # Otherwise it is reported again.
+            unmark(disk, folder)
 
 
 def _replay_files(
@@ -90,6 +104,8 @@ def _replay_files(
                     behind.add(pieces[0].folder)
                 refusals.append(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
     try:
+        if set(names) - needed:
+            unmark(disk, folder)
         for name in names:
             if name in needed:
                 continue
@@ -156,15 +172,28 @@ def _replay_segment(disk: Disk, folder: Path, pieces: list[Piece]) -> None:
         if table_of(disk, handle) is not None:
             return  # Compressed, as only a segment is that was synced.
         # What the mark says was synced may have been overwritten since.
-        mark = MarkFile(disk, place / MARK_NAME, first.key).read(first.key)
-        safe_end = mark.safe_end if mark.key == first.key else (0, 0)
+        mark_file = MarkFile(disk, place / MARK_NAME, first.key)
+        mark = mark_file.read(first.key)
+        if mark.key != first.key:
+            mark = Mark()
+        is_whole = True
+        last = mark.synced
         for piece in pieces:
-            if (piece.number, piece.offset + len(piece.data)) > safe_end:
+            if (piece.number, piece.offset + len(piece.data)) > mark.safe_end:
                 # Also what is there already: nobody knows whether that is safe.
-                disk.write(handle, _merged(piece, disk.read(handle, len(piece.data), piece.offset)), piece.offset)
+                data = _merged(piece, disk.read(handle, len(piece.data), piece.offset))
+                disk.write(handle, data, piece.offset)
+                is_whole = is_whole and len(data) == len(piece.data)
+                last = max(last, scan(data, 0, seed_of(piece.key, piece.number), 0).highest)
         disk.sync(handle)
     finally:
         disk.close(handle)
+    if is_whole:
+        # All before was acknowledged: what a damaged entry does not give back is lost, and not merely unwritten.
+        end = max(piece.offset + len(piece.data) for piece in pieces)
+        mark_file.synced(last, max(mark.safe_end, (first.number, end)))
+        mark_file.sync()
+    mark_file.close()
 
 
 def _place_of(disk: Disk, folder: Path, name: str) -> Path | None:

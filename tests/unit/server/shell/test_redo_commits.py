@@ -217,6 +217,17 @@ async def test_files_that_cannot_be_made_are_reported_once_and_everything_is_syn
     assert not world.log.is_made
 
 
+async def test_files_that_could_not_be_made_are_tried_again_later(world):
+    world.disk.refused.add("make")
+    while not world.reports:
+        await world.publish()
+    assert not world.log.is_made
+    world.disk.refused.clear()
+    world.committer._redo._make_after_s -= redo_commits._MAKE_AGAIN_S  # as if a minute had passed
+    await world.publish_by_redo()
+    assert len(world.reports) == 1
+
+
 async def test_a_store_that_a_checkpoint_cannot_sync_keeps_the_file(world, monkeypatch):
     await world.publish_by_redo()
     broken = world.stores[3]

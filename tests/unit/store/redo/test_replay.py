@@ -2,12 +2,13 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
@@ -196,13 +197,15 @@ def test_what_a_failed_sync_dropped_is_written_again(disk, store, log):
     assert open_store(disk).messages == 2
 
 
-def test_a_damaged_entry_is_reported_and_its_message_as_lost(disk, store, log):
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_entry_is_reported_and_its_message_as_lost(disk, store, log, seed):
     for _ in range(3):
         append(store)
         commit(disk, log, store)
     data = disk.content(FIRST_FILE)
     bodies, _ = find_entries(data, find_header(data).salt)
     disk.flip(FIRST_FILE, FIRST_ENTRY + 16 + len(bodies[0]) + 60)
+    disk._random.seed(seed)  # The power cut may take the mark, or leave it.
     lose_unsynced(disk, SEGMENT)
     reports, store = start(disk)
     assert store.lost == [3] and store.messages == 3 and store.last_sequence == 4
@@ -318,3 +321,38 @@ def test_a_log_that_went_on_without_its_redo_log_is_left_alone(disk, store, log)
     disk.kill()
     _, store = start(disk)
     assert store.get(last).payload == b"other" and store.messages == 2
+
+
+@pytest.mark.parametrize("gone", [FILE_NAMES[:1], FILE_NAMES[1:], FILE_NAMES])
+def test_files_that_were_taken_away_are_told_once(disk, store, log, gone):
+    append(store)
+    commit(disk, log, store)
+    disk.kill()
+    for name in gone:
+        disk.remove(ROOT / name)
+    reports, _ = start(disk)
+    assert reports == [
+        f"{ROOT / name}: acknowledged messages may be lost, the file of the redo log is gone" for name in gone
+    ]
+    assert start(disk)[0] == []
+
+
+@pytest.mark.parametrize("by_replay", [False, True])
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_crash_that_meets_the_files_made_or_removed_is_no_loss(disk, store, cut, by_replay):
+    """Files are missed only where both had been made, and none was to be removed."""
+    disk._random.seed(cut)
+    disk.cut_at = disk.operations + cut
+    with suppress(PowerCut):
+        log = RedoLog(disk, ROOT, random_bytes=Random(0).randbytes, file_bytes=64 * 1024, entry_bytes_max=4096)
+        log.make()
+        append(store)
+        commit(disk, log, store)
+        store.checkpoint()
+        if by_replay:
+            replay(disk, ROOT, [].append)
+        else:
+            log.close()
+        assert disk.names(ROOT) == ["A"]
+    disk.cut_power()
+    assert start(disk)[0] == []
