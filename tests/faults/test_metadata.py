@@ -590,3 +590,29 @@ def test_what_the_disk_refuses_to_make_durable_is_not_there(what, operation):
         assert "error" not in machine.api("STREAM.CREATE.A", stream_config("A"))
     else:
         assert "error" not in machine.api("CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c"))
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+@pytest.mark.parametrize("seed", range(12))
+def test_a_name_is_free_after_a_cut_while_what_a_crash_left_of_its_stream_goes(seed, cut):
+    machine = Machine(seed)
+    streams = Path("/data/jetstream/$G/streams")
+
+    def fault(operation, path):
+        if operation == "sync" and path.parent == streams / "A":
+            raise PowerCut
+
+    machine.disk.fault = fault
+    with pytest.raises(PowerCut):
+        machine.api(*REQUESTS[0])
+    machine.disk.fault = None
+    machine.disk.kill()
+    for folder in (streams / "A", streams, *streams.parents):
+        machine.disk.sync_folder(folder)
+    assert machine.disk.names(streams / "A") == ["meta.json.tmp", "msgs"]
+    machine.disk.cut_at = machine.disk.operations + cut
+    with suppress(PowerCut):
+        machine.start()
+    machine.crash(power=True)
+    assert machine.reports == []
+    assert "error" not in machine.api(*REQUESTS[0])

@@ -370,6 +370,8 @@ class MetaFolder:
         if any(foreign_names_within(self.disk, self.path, self.layout)):
             return False
         self.disk.replace(self.path, aside := free_name(self.disk, self.path))
+        # A power cut must not bring it back under its name without the file that tells what it is.
+        self.disk.sync_folder(self.path.parent)
         remove_all(self.disk, aside)
         note(f"Removed {self.path}, which was left unfinished by a crash")
         return True
