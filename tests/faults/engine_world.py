@@ -562,9 +562,10 @@ FAULTS = [
     ("full disk", {"write", "create"}, errno.ENOSPC),
     ("failing writes", {"write"}, errno.EIO),
     ("failing sync", {"sync"}, errno.EIO),
+    ("failing writeback", {"writeback"}, errno.EIO),
     ("failing sync of folders", {"sync_folder"}, errno.EIO),
     ("failing reads", {"read"}, errno.EIO),
-    ("everything fails", {"write", "sync", "sync_folder", "replace", "remove", "read"}, errno.EIO),
+    ("everything fails", {"write", "writeback", "sync", "sync_folder", "replace", "remove", "read"}, errno.EIO),
 ]
 """What a disk can refuse while the server goes on: a name, the operations, the error."""
 

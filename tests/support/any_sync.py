@@ -21,6 +21,8 @@ class AnySync:
         self._disk = disk
         self._error: JetlakeError | None = None
         self._file_sync: FileSync | None = None
+        if isinstance(syncable, FileStore) and random.random() < 0.5:
+            syncable.begin_writeback()
         if isinstance(syncable, FileStore) and random.random() < 0.8:
             self._file_sync = syncable.begin_file_sync()
             if self._file_sync is not None:

@@ -161,21 +161,28 @@ class FaultyDisk:
         _apply(file.data, size, None)
         file.end = min(file.end, size)
 
+    def begin_writeback(self, handle: int, offset: int, size: int) -> None:
+        file, path = self._file(handle)
+        self._before_writing("writeback", file, path)
+
     def sync(self, handle: int) -> None:
         file, path = self._file(handle)
-        try:
-            self._before("sync", path)
-        except OSError:
-            # A system that could not write drops what it held, and knows nothing of it at the next sync.
-            if self.drops_failed_syncs and self._random.random() < 0.5:
-                file.writes.clear()
-            raise
+        self._before_writing("sync", file, path)
         self._change("sync", path)
         safe = bytearray(file.safe)
         for offset, written in file.writes:
             _apply(safe, offset, written)
         file.safe = bytes(safe)
         file.writes.clear()
+
+    def _before_writing(self, operation: str, file: _File, path: Path) -> None:
+        try:
+            self._before(operation, path)
+        except OSError:
+            # A system that could not write drops what it held, and knows nothing of it at the next sync.
+            if self.drops_failed_syncs and self._random.random() < 0.5:
+                file.writes.clear()
+            raise
 
     # Names
 

@@ -282,6 +282,10 @@ class FileStore(IndexedStore[Segment]):
         """Have `before_sync` called by the next sync, which otherwise only the first one does."""
         self._log.is_prepared = False
 
+    def begin_writeback(self) -> None:
+        """Let the disk begin with what a sync is about to wait for, if that is little."""
+        self._log.durability.begin_writeback()
+
     def begin_file_sync(self) -> FileSync | None:
         """Begin a sync for which one open file has to be synced; None when there is more to do, by `sync`."""
         return None if self._is_compacting else self._log.begin_file_sync()

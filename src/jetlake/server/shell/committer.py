@@ -32,6 +32,8 @@ _THREADS_FIRST = 2
 _NAMES_MAX = 2
 """How many folders are synced at a time, beside the stores: each sync is dozens of calls to the file system, after
 which a thread waits for the interpreter, and the loop behind all who wait."""
+_QUICK_S = 0.001
+"""How long the last sync may have taken for the loop to begin the next write: a busy disk could hold it up there."""
 
 
 class LatencyHistogram:
@@ -71,6 +73,7 @@ class Committer:
         files_max: how many files the stores may have open; no more of them are synced at a time.
         begin_file_sync: begins a sync for which the kernel may sync one file, and returns None where there is more to
             do; the handles must be the system's. None leaves everything to threads.
+        begin_writeback: lets the disk begin with what is about to be synced; called for a store that is synced alone.
         redo: makes many stores durable by the redo log; None for a server without one.
     """
 
@@ -82,6 +85,7 @@ class Committer:
         files_max: int = _THREADS_MAX,
         *,
         begin_file_sync: Callable[[Syncable], FileSync | None] | None = None,
+        begin_writeback: Callable[[Syncable], None] = lambda _syncable: None,
         redo: RedoCommits[Any] | None = None,
     ) -> None:
         self.latency = LatencyHistogram()
@@ -98,9 +102,17 @@ class Committer:
         self._redo = redo
         self._kernel: KernelSync[Syncable] | None = None
         self._begin_file_sync = begin_file_sync
+        self._begin_writeback = begin_writeback
+        self._is_quick = True  # the last sync by a thread was
+        commit.on_lone_flush = self._flushed_alone
         if begin_file_sync is not None:
             with suppress(OSError):  # Threads do it everywhere.
                 self._kernel = KernelSync(loop, self._finish_in_kernel)
+
+    def _flushed_alone(self, syncable: Syncable) -> None:
+        """Let the disk write while a thread wakes that syncs."""
+        if self._is_quick:
+            self._begin_writeback(syncable)
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
@@ -180,6 +192,7 @@ class Committer:
             syncable, error, elapsed_s = done.popleft()
             self._busy[syncable.changes_names] -= 1
             self.latency.observe(elapsed_s)
+            self._is_quick = elapsed_s < _QUICK_S
             if not isinstance(syncable, SharedSync):
                 outcomes[syncable] = error
                 continue

@@ -123,6 +123,7 @@ class JetStreamService:
             engine_loop.synced,
             files_max(),
             begin_file_sync=_begin_file_sync,
+            begin_writeback=_begin_writeback,
             redo=redo if engine.commit.always else None,
         )
         engine_loop.schedule()
@@ -201,6 +202,11 @@ def _machine_memory() -> int:
 
 def _begin_file_sync(syncable: Syncable) -> FileSync | None:
     return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
+
+
+def _begin_writeback(syncable: Syncable) -> None:
+    if isinstance(syncable, FileStore):
+        syncable.begin_writeback()
 
 
 def _redo_store(syncable: Syncable) -> FileStore | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import stat
+import sys
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["NO_ROOM", "Disk", "Kind", "RealDisk"]
 
@@ -19,6 +21,23 @@ _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 # A link is not followed, since what it points to is not the store's; whatever is no file must not make anybody wait.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# The system waits for nothing then: a write that fails later is the next sync's to tell.
+_BEGIN_TO_WRITE = 2
+# The call is unknown, or refused to this process or for this file: nothing was begun.
+_CALL_REFUSED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE)
+
+
+def _find_sync_file_range() -> Any:
+    """Return Linux's call that begins to write a part of a file; None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
+
+
+_sync_file_range = _find_sync_file_range()
 
 
 class Kind(Enum):
@@ -62,6 +81,13 @@ class Disk(Protocol):
 
     def truncate(self, handle: int, size: int) -> None:
         """Cut the file."""
+        ...
+
+    def begin_writeback(self, handle: int, offset: int, size: int) -> None:
+        """Begin to make so many bytes safe, which only `sync` promises: one that follows has less to wait for.
+
+        What is refused here may be lost, and unknown to the next `sync`.
+        """
         ...
 
     def sync(self, handle: int) -> None:
@@ -171,6 +197,12 @@ class RealDisk:
             os.ftruncate(handle, size)
         except OSError as error:
             raise _reason(handle, error) from None
+
+    def begin_writeback(self, handle: int, offset: int, size: int) -> None:
+        if _sync_file_range is not None and _sync_file_range(handle, offset, size, _BEGIN_TO_WRITE) < 0:
+            number = ctypes.get_errno()
+            if number not in _CALL_REFUSED:
+                raise OSError(number, os.strerror(number))
 
     def sync(self, handle: int) -> None:
         os.fdatasync(handle)

@@ -19,6 +19,8 @@ __all__ = ["Durability", "FileSync", "RedoTail"]
 
 _REDO_BYTES_MAX = 64 * 1024
 """What is longer is synced where it is, and not written twice."""
+_WRITEBACK_BYTES_MAX = 64 * 1024
+"""What is longer takes the disk longer than a thread takes to wake, and the loop longer to hand over."""
 
 
 class RedoTail(NamedTuple):
@@ -96,6 +98,7 @@ class Durability:
         self._safe_end = (0, 0)
         self._redo_end = (0, 0)
         self._overwritten = 0  # the last flush that was no append
+        self._refusal: OSError | None = None  # of a writeback; the next sync fails with it
 
     def begin(self, last_sequence: int) -> None:
         """Begin behind the last sequence that recovery found in the log."""
@@ -187,7 +190,10 @@ class Durability:
                 listing = self._segments.take()
                 dirty = list(self._dirty)
                 self._dirty.clear()
+                refusal, self._refusal = self._refusal, None
             try:
+                if refusal is not None:
+                    raise refusal
                 for segment in dirty:
                     if is_mending:
                         write_again(segment)
@@ -195,9 +201,9 @@ class Durability:
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
-                if (refusal := self._failed(dirty, error)) is None:
+                if (failure := self._failed(dirty, error)) is None:
                     return
-                raise refusal from error
+                raise failure from error
             if is_mending:
                 self.failure = None
             with self._end_lock:
@@ -222,6 +228,22 @@ class Durability:
         self.failure = StoreError.of("make the stream's log safe", error)
         return self.failure
 
+    def begin_writeback(self) -> None:
+        """Let the disk begin with a short append, which the sync that follows waits for.
+
+        That sync fails where the disk refuses it here.
+        """
+        (number, start), (last_number, size) = self._safe_end, self._end
+        if number != last_number or not 0 < size - start <= _WRITEBACK_BYTES_MAX or self.failure is not None:
+            return
+        with self._lock:
+            dirty = list(self._dirty)
+        if len(dirty) == 1 and dirty[0].number == number and (handle := dirty[0].file.handle) is not None:
+            try:
+                self._disk.begin_writeback(handle, start, size - start)
+            except OSError as error:
+                self._refusal = error
+
     def begin_file_sync(self) -> FileSync | None:
         """Begin a sync for which one open file has to be synced and nothing else; None when there is more to do.
 
@@ -236,6 +258,7 @@ class Durability:
                     len(dirty) != 1
                     or (handle := dirty[0].file.handle) is None
                     or self.failure is not None
+                    or self._refusal is not None
                     or self._file_sync is not None
                     or not self.names_are_safe()
                     or self._segments.needs_sync()
@@ -278,6 +301,7 @@ class Durability:
                     len(self._dirty) != 1
                     or self._overwritten > self.synced
                     or self.failure is not None
+                    or self._refusal is not None
                     or not self.names_are_safe()
                     or self._segments.needs_sync()
                 ):

@@ -7,6 +7,7 @@ import pytest
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit
+from jetlake.server.shell import committer as committer_module
 from jetlake.server.shell.committer import Committer, LatencyHistogram
 
 
@@ -188,3 +189,50 @@ async def test_few_folders_are_synced_at_a_time_and_hold_no_store_up():
         folder.gate.set()
     await committer.stop()
     assert set(durable) >= set(stores) and len(durable) == 18
+
+
+async def test_the_disk_begins_with_what_is_synced_alone(monkeypatch):
+    begun = []
+    commit = Commit(always=True)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick(), begin_writeback=begun.append)
+
+    async def commit_all(*stores):
+        ended = asyncio.Event()
+        for store in stores:
+            commit.mark(store)
+        commit.when_durable(None, lambda _error: ended.set())
+        commit.flush()
+        committer.kick()
+        await asyncio.wait_for(ended.wait(), 10)
+
+    monkeypatch.setattr(committer_module, "_QUICK_S", 60)
+    lone, other = Store(), Store()
+    await commit_all(lone)
+    assert begun == [lone]
+    await commit_all(lone, other)
+    assert begun == [lone], "two are flushed"
+    lone.gate.clear()
+    commit.mark(lone)
+    commit.flush()
+    committer.kick()
+    commit.mark(other)
+    commit.flush()
+    assert begun == [lone, lone], "one is being synced"
+    lone.gate.set()
+    await commit_all()
+    monkeypatch.setattr(committer_module, "_QUICK_S", 0)
+    await commit_all(lone)
+    assert begun == [lone] * 3
+    await commit_all(lone)
+    assert begun == [lone] * 3, "the last sync was slow"
+    await committer.stop()
+
+
+async def test_with_an_interval_no_flush_is_followed_by_a_sync():
+    begun = []
+    commit = Commit(always=False)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: None, begin_writeback=begun.append)
+    commit.mark(Store())
+    commit.flush()
+    assert begun == []
+    await committer.stop()

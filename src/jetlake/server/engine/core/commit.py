@@ -127,6 +127,8 @@ class Commit:
         """Called once for each failure."""
         self.on_recovery: Callable[[Syncable], None] = lambda _syncable: None
         """Called when a failure is over."""
+        self.on_lone_flush: Callable[[Syncable], None] = lambda _syncable: None
+        """Called with what was flushed alone, while nothing is being synced, and is to be synced at once."""
         self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
@@ -311,6 +313,7 @@ class Commit:
     def _flush_dirty(self) -> dict[Syncable, JetlakeError]:
         errors: dict[Syncable, JetlakeError] = {}
         dirty, self._dirty = self._dirty, {}
+        is_lone = self.always and len(dirty) == 1 and not self._in_flight
         for syncable in dirty:
             self._soon.pop(syncable, None)
             if syncable.failure is not None:
@@ -331,6 +334,8 @@ class Commit:
                 self._unsynced.add(syncable)
                 if syncable in self._strict:
                     self._due.add(syncable)
+                if is_lone:
+                    self.on_lone_flush(syncable)
         for hold in self._held.values():
             if (refusal := errors.get(hold.first)) is not None:
                 hold.fail(refusal)
