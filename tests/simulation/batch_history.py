@@ -1,11 +1,9 @@
 """Random histories of atomic batches, fast batches and schedules, on disks that fail and servers that come and go."""
 
-import errno
 import json
 
-from world import World
+from history import History
 
-from faulty_disk import PowerCut
 from jetlake.protocol.headers import encode_headers, find_value
 
 CONFIG = {
@@ -18,7 +16,7 @@ CONFIG = {
 }
 
 
-class BatchHistory:
+class BatchHistory(History):
     """One history of one stream; every payload names its batch and how many messages that has.
 
     Attributes:
@@ -27,9 +25,22 @@ class BatchHistory:
         fired: messages that schedules have published, as (subject of the schedule, time that was planned next).
     """
 
+    weights = {
+        "atomic": 30,
+        "fast_batch": 20,
+        "schedule": 10,
+        "purge": 3,
+        "wait": 15,
+        "stop": 3,
+        "kill": 4,
+        "cut_power": 4,
+        "cut_power_soon": 8,
+        "fail_disk": 4,
+    }
+    cut_within = 12
+
     def __init__(self, seed):
-        self.world = World(seed)
-        self.random = self.world.random
+        super().__init__(seed)
         self.published = 0
         self.acknowledged = set()
         self.sizes = {}
@@ -37,24 +48,8 @@ class BatchHistory:
         self.fast = {}
         self.schedules = {}
         self.fired = set()
-        self.fault_left = 0
-        self.history = []
         answer, _ = self.world.api("STREAM.CREATE.B", CONFIG)
         assert answer and "error" not in answer, answer
-
-    def run(self, steps):
-        for _ in range(steps):
-            action = self.random.choices(self.ACTIONS, self.WEIGHTS)[0]
-            self.history.append(action.__name__)
-            try:
-                action(self)
-                if self.fault_left:
-                    self.fault_left -= 1
-                    if not self.fault_left:
-                        self.crash(self.world.disk.kill)
-            except PowerCut:
-                self.crash(self.world.disk.cut_power)
-            self.check()
 
     # What clients do
 
@@ -143,48 +138,8 @@ class BatchHistory:
             self.world.advance(self.random.choice([0.5, 5, 11, 60]))
         self.world.client.take()
 
-    # Bad days
-
-    def stop(self):
-        if not self.fault_left:
-            self.world.stop()
-            self.start()
-
-    def kill(self):
-        self.crash(self.world.disk.kill)
-
-    def cut_power(self):
-        self.crash(self.world.disk.cut_power)
-
-    def cut_power_soon(self):
-        self.world.disk.cut_at = self.world.disk.operations + self.random.randint(1, 12)
-
-    def fail_disk(self):
-        if self.fault_left:
-            return
-        number, operations = self.random.choice([(errno.ENOSPC, ("write",)), (errno.EIO, ("write", "sync"))])
-
-        def fault(operation, path):
-            if operation in operations and self.random.random() < 0.5:
-                raise OSError(number, "simulated")
-
-        self.world.disk.fault = fault
-        self.fault_left = self.random.randint(1, 4)
-
-    def crash(self, how):
-        self.fault_left = 0
-        self.world.disk.fault = None
-        how()
-        self.start()
-
-    def start(self):
+    def started(self):
         self.fast.clear()
-        while True:
-            try:
-                self.world.start()
-                return
-            except PowerCut:
-                self.world.disk.cut_power()
 
     # What must hold
 
@@ -209,6 +164,3 @@ class BatchHistory:
         for name, size in self.sizes.items():
             members = {f"{name} {number}" for number in range(1, size + 1)} - self.removed
             assert not members & found or members <= found, f"of {name} only {members & found}"
-
-    ACTIONS = (atomic, fast_batch, schedule, purge, wait, stop, kill, cut_power, cut_power_soon, fail_disk)
-    WEIGHTS = (30, 20, 10, 3, 15, 3, 4, 4, 8, 4)

@@ -3,12 +3,11 @@
 The book notes what every origin acknowledged and what was ever seen of each copy. A seed replays its history exactly.
 """
 
-import errno
 import json
 
+from history import History
 from world import World
 
-from faulty_disk import PowerCut
 from jetlake.model.source_names import SOURCE_HEADER, parse_source_header
 from jetlake.protocol.headers import find_value
 
@@ -45,18 +44,28 @@ class CopyingWorld(World):
             super()._unreadable(line)
 
 
-class CopyingHistory:
+class CopyingHistory(History):
     """One history."""
 
+    weights = {
+        "publish": 40,
+        "wait": 40,
+        "delete_copy": 3,
+        "change_sources": 3,
+        "stop": 2,
+        "kill": 2,
+        "cut_power": 3,
+        "cut_power_soon": 3,
+        "fail_disk": 3,
+        "mend_disk": 2,
+    }
+    cut_within = 40
+
     def __init__(self, seed):
-        self.world = CopyingWorld(seed)
-        self.random = self.world.random
+        super().__init__(seed, CopyingWorld)
         self.published = 0
-        self.crashes = 0
-        self.fault_left = 0
-        self.is_failing = False
         # By origin: sequence to (subject, payload, time) of what was seen there, and what was acknowledged.
-        self.history = {name: {} for name in ORIGINS}
+        self.originals = {name: {} for name in ORIGINS}
         self.acknowledged = {name: {} for name in ORIGINS}
         self.copied = {}  # (stream, source, origin's sequence) to the sequence of the copy
         self.removed = set()  # stream and sequence of what was deleted on request
@@ -65,24 +74,6 @@ class CopyingHistory:
             answer, _ = self.world.api(f"STREAM.CREATE.{name}", {"name": name, **config})
             assert "error" not in answer, answer
         self.world.advance(1)
-
-    def run(self, steps):
-        for _ in range(steps):
-            self.step()
-        self.finish()
-
-    def step(self):
-        """One random thing happens, and everything is looked at."""
-        try:
-            self.random.choices(self.ACTIONS, self.WEIGHTS)[0](self)
-            if self.fault_left:
-                self.fault_left -= 1
-                if not self.fault_left:
-                    self._crash(self.world.disk.kill)
-            self.look()
-        except PowerCut:
-            self._crash(self.world.disk.cut_power)
-            self.look()
 
     # What happens
 
@@ -100,7 +91,7 @@ class CopyingHistory:
         for frame in self.world.client.take():
             if frame.subject in sent:
                 answer = json.loads(frame.payload)
-                assert "error" not in answer or self.is_failing, answer
+                assert "error" not in answer or self.disk_failed, answer
                 if "error" not in answer:
                     self.acknowledged[name][answer["seq"]] = sent[frame.subject]
 
@@ -130,78 +121,19 @@ class CopyingHistory:
             config["sources"] = config["sources"][::2]
         self.world.api("STREAM.UPDATE.D", config)
 
-    def stop(self):
-        """The server is stopped cleanly and started again."""
-        if not self.fault_left:
-            self.world.stop()
-            self._start()
-
-    def kill(self):
-        """The process dies; what it had written is there."""
-        self._crash(self.world.disk.kill)
-
-    def cut_power(self):
-        """The machine dies; what was synced is there."""
-        self._crash(self.world.disk.cut_power)
-
-    def cut_power_soon(self):
-        """The machine will die in the middle of something that it writes."""
-        self.world.disk.cut_at = self.world.disk.operations + self.random.randint(1, 40)
-
-    def fail_disk(self):
-        """The disk is full or failing for some steps."""
-        if self.fault_left:
-            return
-        number = self.random.choice([errno.ENOSPC, errno.EIO])
-        operations = ("write",) if number == errno.ENOSPC else self.random.choice([("sync",), ("write", "sync")])
-        chance = self.random.choice([0.3, 1.0])
-
-        def fault(operation, path):
-            if operation in operations and self.random.random() < chance:
-                self.is_failing = True
-                raise OSError(number, "simulated")
-
-        self.world.disk.fault = fault
-        self.fault_left = self.random.randint(1, 6)
-
-    def mend_disk(self):
-        """The disk takes everything again, and the server goes on."""
-        if self.fault_left:
-            self.fault_left = 0
-            self.world.disk.fault = None
-            for _ in range(5):
-                self.world.advance(1.1)
-            self.is_failing = False
-
-    def _crash(self, how):
-        self.crashes += 1
-        self.fault_left = 0
-        self.is_failing = False
-        self.world.disk.fault = None
-        how()
-        self._start()
-
-    def _start(self):
-        while True:
-            try:
-                self.world.start()
-                return
-            except PowerCut:
-                self.world.disk.cut_power()
-
     # What must hold
 
-    def look(self):
+    def check(self):
         """Compare every copy with its origin, and with what was seen of it before."""
-        if self.is_failing:
+        if self.disk_failed:
             return
         for name in ORIGINS:
-            history = self.history[name]
+            history = self.originals[name]
             for message in held(self.world.jetstream.streams[name].store):
                 seen = (message.subject, message.payload, message.time_ns)
                 assert history.setdefault(message.sequence, seen) == seen, f"{name} {message.sequence}"
         for name in ("M", "MF"):
-            origin = self.history[COPIES[name]["mirror"]["name"]]
+            origin = self.originals[COPIES[name]["mirror"]["name"]]
             for message in held(self.world.jetstream.streams[name].store):
                 seen = (message.subject, message.payload, message.time_ns)
                 assert origin.get(message.sequence) == seen, f"{name} {message.sequence}: {seen}"
@@ -219,22 +151,19 @@ class CopyingHistory:
             last[source.index_name] = source.sequence
             origin = source.index_name.split(" ")[0]
             # A work queue's message may be gone before anybody looks.
-            original = self.history[origin].setdefault(source.sequence, (message.subject, message.payload, 0))
+            original = self.originals[origin].setdefault(source.sequence, (message.subject, message.payload, 0))
             assert original[:2] == (message.subject, message.payload), f"{where} is another message"
 
     def finish(self):
         """Nothing fails any more: every message is where it should be."""
-        self.world.disk.cut_at = None
-        if self.fault_left:
-            self._crash(self.world.disk.kill)
         self.world.api("STREAM.UPDATE.D", {"name": "D", **COPIES["D"]})
         for _ in range(12):
             self.world.advance(3)
-            self.look()
+            self.check()
         streams = self.world.jetstream.streams
         origin, mirror = streams["A"].store, streams["M"].store
         assert mirror.last_sequence == origin.last_sequence
-        expected = {sequence for sequence in self.history["A"] if ("M", sequence) not in self.removed}
+        expected = {sequence for sequence in self.originals["A"] if ("M", sequence) not in self.removed}
         missing = expected - {message.sequence for message in held(mirror)} - set(mirror.lost)
         assert not missing, f"M lacks {sorted(missing)}"
         again = {message.sequence: message for message in held(streams["ME"].store)}
@@ -256,20 +185,6 @@ class CopyingHistory:
 
     def _may_be_unseen(self, name):
         return any(stream == name for stream, _ in self.removed)
-
-    ACTIONS = (
-        publish,
-        wait,
-        delete_copy,
-        change_sources,
-        stop,
-        kill,
-        cut_power,
-        cut_power_soon,
-        fail_disk,
-        mend_disk,
-    )
-    WEIGHTS = (40, 40, 3, 3, 2, 2, 3, 3, 3, 2)
 
 
 def held(store):

@@ -44,9 +44,10 @@ def _run(kind, seed, steps):
     try:
         history.run(steps)
     except BaseException:
-        done = " ".join(str(step) for step in getattr(history, "history", [])[-12:])
+        done = " ".join(history.steps[-12:])
         print(f"seed {seed} of {kind} broke: … {done}")
-        print(f"replay: python tests/simulation/run_simulation.py --only {kind} --seed {seed} --steps {steps}")
+        command = "PYTHONPATH=tests/support python tests/simulation/run_simulation.py"
+        print(f"replay: {command} --only {kind} --seed {seed} --steps {steps}")
         raise
 
 

@@ -5,13 +5,10 @@ After every step everything at rest is compared with the book (`model.py`). A se
 The reasons are in decision 20 (docs/decisions).
 """
 
-import errno
 import json
 
+from history import History
 from model import ConsumerBook, Delivery, Pull, StreamBook
-from world import World
-
-from faulty_disk import PowerCut
 
 SECOND = 1_000_000_000
 GRACE_NS = 1_000_000
@@ -24,56 +21,40 @@ STREAMS = {
 TOKENS = ("a", "b", "c")
 
 
-class Simulation:
+class Simulation(History):
     """One history."""
 
+    weights = {
+        "publish": 30,
+        "create_consumer": 5,
+        "delete_consumer": 1,
+        "pull": 30,
+        "leave": 2,
+        "acknowledge": 30,
+        "delete_message": 3,
+        "purge": 1,
+        "wait": 12,
+        "stop": 1,
+        "kill": 1,
+        "cut_power": 1,
+        "cut_power_soon": 1,
+        "fail_disk": 1,
+    }
+
     def __init__(self, seed):
-        self.seed = seed
-        self.world = World(seed)
-        self.random = self.world.random
+        super().__init__(seed)
         self.streams = {}
         self.consumers = {}
         self.pulls = {}
-        self.steps = 0
         self.published = 0
         self.delivered = 0
         self.confirmed = 0
-        self.crashes = 0
-        self.fault_left = 0
-        self.disk_failed = False
-        self.history = []
         for name, config in STREAMS.items():
             answer = self._api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.*"], **config})
             assert answer and "error" not in answer, answer
             self.streams[name] = StreamBook(name, config["retention"], config.get("max_msgs", 0))
 
-    # Steps
-
-    def run(self, steps):
-        for _ in range(steps):
-            self.step()
-        self.finish()
-
-    def step(self):
-        """One random thing happens, and everything is looked at."""
-        self.steps += 1
-        action = self.random.choices(self.ACTIONS, self.WEIGHTS)[0]
-        self.history.append(action.__name__)
-        try:
-            action(self)
-            self._pass_fault()
-            self._check()
-        except PowerCut:
-            self._power_is_gone()
-            self._check()
-
-    def _pass_fault(self):
-        if self.fault_left:
-            self.fault_left -= 1
-            if not self.fault_left:
-                self.world.disk.fault = None
-                # A disk that failed a sync leaves the server refusing: whoever runs it starts it anew.
-                self._crash(self.world.disk.kill, "the disk was exchanged")
+    # What happens
 
     def publish(self):
         """A few messages, most of them with a reply."""
@@ -355,71 +336,25 @@ class Simulation:
 
     def stop(self):
         """The server is stopped cleanly and started again; those who wait are told."""
-        if self.fault_left:
-            return
-        waiting = set(self._waiting())
-        self.world.stop()
+        self._told = set(self._waiting())
+        super().stop()
+
+    def stopped(self):
         self._read(stopping=True)
-        assert not waiting & set(self.pulls), "a pull was not told that the server stops"
-        self._restart()
+        assert not self._told & set(self.pulls), "a pull was not told that the server stops"
 
-    def kill(self):
-        """The process dies; what it had written is there."""
-        self._crash(self.world.disk.kill, "kill")
-
-    def cut_power(self):
-        """The machine dies; what was synced is there."""
-        self._crash(self.world.disk.cut_power, "power", safe=False)
-
-    def cut_power_soon(self):
-        """The machine will die in the middle of something that it writes."""
-        self.world.disk.cut_at = self.world.disk.operations + self.random.randint(1, 25)
-
-    def fail_disk(self):
-        """The disk is full or failing for some steps."""
-        if self.fault_left:
-            return
-        number = self.random.choice([errno.ENOSPC, errno.EIO])
-        operations = ("write",) if number == errno.ENOSPC else self.random.choice([("sync",), ("write", "sync")])
-        chance = self.random.choice([0.3, 1.0])
-
-        def fault(operation, path):
-            if operation in operations and self.random.random() < chance:
-                self.disk_failed = True
-                raise OSError(number, "simulated")
-
-        self.world.disk.fault = fault
-        self.fault_left = self.random.randint(1, 6)
-
-    def _power_is_gone(self):
-        self._crash(self.world.disk.cut_power, "power in the middle", safe=False)
-
-    def _crash(self, how, why, *, safe=True):
-        """The server is gone, and comes back on what the disk gives."""
-        self.history.append(why)
-        self.crashes += 1
-        self.fault_left = 0
-        self.world.disk.fault = None
-        how()
+    def crashed(self, *, safe):
         self.pulls.clear()
         self.world.client.take()
         for book in self.consumers.values():
             book.crash()
-            if not safe or self.disk_failed:
+            if not safe:
                 for delivery in book.deliveries.values():
                     # That it was delivered may have been forgotten too.
                     delivery.refused = True
                     delivery.count = 0
-        self.disk_failed = False
-        self._restart()
 
-    def _restart(self):
-        while True:
-            try:
-                self.world.start()
-                break
-            except PowerCut:
-                self.world.disk.cut_power()
+    def started(self):
         self.pulls.clear()
         for name, book in self.streams.items():
             stream = self.world.jetstream.streams.get(name)
@@ -553,7 +488,7 @@ class Simulation:
                 for sequence in list(book.messages):
                     self._retain(book, sequence)
 
-    def _check(self):
+    def check(self):
         """Everything that can be checked when nothing is under way."""
         for name, book in self.streams.items():
             stream = self.world.jetstream.streams[name]
@@ -594,18 +529,13 @@ class Simulation:
 
     def finish(self):
         """Nothing fails any more, everybody works: every message that somebody must get has been got."""
-        if self.fault_left:
-            self.fault_left = 0
-            self.world.disk.fault = None
-            self._crash(self.world.disk.kill, "the disk was exchanged")
-        self.world.disk.cut_at = None
         for _ in range(400):
             progress = self.delivered
             self.world.advance(12)
             self._read()
             for key, book in list(self.consumers.items()):
                 self._drain(key, book)
-            self._check()
+            self.check()
             if self.delivered == progress:
                 break
         else:
@@ -642,21 +572,3 @@ class Simulation:
                 for one in covered:
                     self._retain(self.streams[key[0]], one)
         self._turn()
-
-    ACTIONS = (
-        publish,
-        create_consumer,
-        delete_consumer,
-        pull,
-        leave,
-        acknowledge,
-        delete_message,
-        purge,
-        wait,
-        stop,
-        kill,
-        cut_power,
-        cut_power_soon,
-        fail_disk,
-    )
-    WEIGHTS = (30, 5, 1, 30, 2, 30, 3, 1, 12, 1, 1, 1, 1, 1)
