@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark import SparkContext
 
 import jetlake.spark
 from jetlake.errors import SparkError
@@ -19,6 +20,8 @@ def put_java(folder, version):
 def test_a_session_without_java_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    # A process that has a session, as one of other tests, needs no Java for another.
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(SparkError, match=r"there is no Java in JAVA_HOME=.*: install Java 17 or newer"):
         jetlake.spark.session()
 
