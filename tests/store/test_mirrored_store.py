@@ -50,6 +50,21 @@ def test_a_lost_tail_is_taken_again(crashed):
     store.close()
 
 
+def test_a_torn_tail_is_taken_again_without_the_mark(crashed):
+    folder, path, ends = crashed
+    with path.open("r+b") as file:
+        file.truncate(ends[4] - 1)
+    (folder / "mark").unlink()
+    store = open_store(folder, reuses_sequences=True)
+    # A mirror that stood behind its origin would never get what lies in between.
+    assert (store.last_sequence, store.torn_sequence, store.lost) == (4, 0, [])
+    assert store.append(b"s", b"", b"again", 9) == 5
+    store.close()
+    store = open_store(folder, reuses_sequences=True)
+    assert contents(store) == [b"m1", b"m2", b"m3", b"m4", b"again"]
+    store.close()
+
+
 def test_another_stream_never_uses_the_lost_sequences(crashed):
     folder, path, ends = crashed
     with path.open("r+b") as file:

@@ -165,14 +165,18 @@ class Findings:
             sequences = map(known.sequence_of, known.live_rows(0, len(known.live)))
             self._found.missing += [(sequence, sequence) for sequence in sequences if sequence not in present]
 
-    def find_the_end(self, mark: Mark) -> None:
-        """Find the last sequence that was ever used, and what is missing at the end of the log."""
+    def find_the_end(self, mark: Mark, *, reuses_sequences: bool) -> None:
+        """Find the last sequence that was ever used, and what is missing at the end of the log.
+
+        Args:
+            reuses_sequences: sequences that were written and never synced are free again.
+        """
         found = self._found
-        found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
+        found.last_sequence = max(found.last_sequence, mark.synced, 0 if reuses_sequences else mark.flushed)
         newest_end = max(((each.number, each.generation, each.size) for each in found.segments), default=(0, 0, 0))
         if newest_end < (mark.safe_end[0], 0, mark.safe_end[1]):
             self.doubt(mark.safe_end[0])
-        if self._torn_bytes and not mark.key:
+        if self._torn_bytes and not mark.key and not reuses_sequences:
             # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
             found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
         # A segment is listed when all before it is safe.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec.structs import replace
 from xxhash import xxh3_64
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
@@ -72,7 +71,7 @@ def recover(
     if snapshot is None or snapshot.key != found.key:
         snapshot = IndexSnapshot()
     recovery = _Recovery(disk, folder, names, found, files.own, snapshot, listed, note)
-    recovery.run(replace(files.mark, flushed=0) if reuses_sequences else files.mark)
+    recovery.run(files.mark, reuses_sequences=reuses_sequences)
     if reuses_sequences:
         # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
         found.safe_sequence = found.last_sequence
@@ -128,7 +127,7 @@ class _Recovery:
         self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
         self._heads: dict[int, PieceHead] = {}
 
-    def run(self, mark: Mark) -> None:
+    def run(self, mark: Mark, *, reuses_sequences: bool) -> None:
         """Take in every segment, then find the end."""
         listed = self._listed or {}
         # A segment is listed when it is safe, and those before it are.
@@ -151,7 +150,7 @@ class _Recovery:
             segment.seal()
         self._found.subjects = self._subjects.finish(self._found.segments)
         self._found.missing += self._subjects.missing
-        self._findings.find_the_end(mark)
+        self._findings.find_the_end(mark, reuses_sequences=reuses_sequences)
 
     def _take_in(self, number: int, following: SegmentFile | None) -> Segment | None:
         file = self._files.get(number)
