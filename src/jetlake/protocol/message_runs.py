@@ -1,7 +1,8 @@
 """Runs of messages: a whole read taken apart in columns, each step one call for all of its messages.
 
-Messages of one size are taken out by one regular expression, which has the subscription and the size in it and is made
-when a connection shows both twice in a row. Those of several sizes are split at lines' ends: lines of control and
+Messages whose names and payloads have the same lengths are taken out by position (`FrameShape`). Those of one size with
+names of several lengths are taken out by one regular expression, which has the subscription and the size in it and is
+made when a connection shows both twice in a row. Those of several sizes are split at lines' ends: lines of control and
 payloads alternate as long as no payload holds a line's end, which the sizes tell: a line feed, or a CRLF where payloads
 are texts with line feeds. A read that is not like that goes through the parser's loop, and so do large messages of
 several sizes, in which the search for lines' ends costs more than the loop.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from itertools import groupby, repeat
 
+from jetlake.protocol.frame_shape import FrameShape
 from jetlake.protocol.frames import MessageRun
 
 __all__ = ["RUN_BYTES_MIN", "RunReader"]
@@ -32,6 +34,7 @@ _SIZES_KEPT_MAX = 8192
 _SIZE_DIGITS = 6
 """A message of more digits fills reads by itself."""
 _PATTERNS_MAX = 16
+_SHAPES_MAX = 64
 
 
 class _LineEnds(dict[int, bytes]):
@@ -50,11 +53,12 @@ _line_end = _LineEnds().__getitem__
 class RunReader:
     """Reads the runs of one connection; the more splits fail, the more reads pass before the next one."""
 
-    __slots__ = ("_last", "_patterns", "_pause", "_skipped")
+    __slots__ = ("_last", "_patterns", "_pause", "_shapes", "_skipped")
 
     def __init__(self) -> None:
         self._last: tuple[bytes, bytes, int] | None = None
         self._patterns: dict[tuple[bytes, bytes, int], re.Pattern[bytes]] = {}
+        self._shapes: dict[tuple[bytes, bytes, int, int], FrameShape] = {}
         self._pause = 0
         self._skipped = 0
 
@@ -65,11 +69,19 @@ class RunReader:
         """
         runs: list[MessageRun] = []
         while len(data) - position >= RUN_BYTES_MIN:
-            found = self._read_equal(data, position)
+            first = data[position : position + _LINE_SIZE_MAX].partition(b"\r\n")[0].split(b" ")
+            if (
+                not 4 <= len(first) <= 5
+                or first[0] != b"MSG"
+                or not first[-1].isdigit()
+                or len(first[-1]) > _SIZE_DIGITS
+            ):
+                break
+            found = self._read_alike(data, position, first) or self._read_equal(data, position, first)
             if found is None:
                 break
             run, position = found
-            runs.append(run)
+            _add(runs, run)
         if runs:
             return runs, position
         if self._skipped < self._pause:
@@ -83,11 +95,29 @@ class RunReader:
             self._pause //= 2
         return several
 
-    def _read_equal(self, data: bytes, position: int) -> tuple[MessageRun, int] | None:
-        """Read messages of the first one's subscription and size, and where they end; None for few of them."""
-        first = data[position : position + _LINE_SIZE_MAX].partition(b"\r\n")[0].split(b" ")
-        if not 4 <= len(first) <= 5 or first[0] != b"MSG" or not first[-1].isdigit() or len(first[-1]) > _SIZE_DIGITS:
+    def _read_alike(self, data: bytes, position: int, first: list[bytes]) -> tuple[MessageRun, int] | None:
+        """Read messages of the first one's shape, and where they end; None if these are less than half of the data."""
+        size = sum(map(len, first)) + len(first) + 3 + int(first[-1])
+        if not data.startswith(b"MSG ", position + (_RUN_LENGTH_MIN - 1) * size):
             return None
+        key = first[2], first[-1], len(first[1]), size
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            shape = self._shapes[key] = _shape(first)
+        count = shape.count(data, position)
+        end = position + count * size
+        if count < _RUN_LENGTH_MIN or end - position < len(data) - end:
+            return None
+        *columns, payloads = shape.fields(data, position, count)
+        names = b"".join([first[2], *map(b"".join, columns)])
+        if b" " in names or _has_blanks(names) or not all(first):
+            return None
+        return MessageRun(first[2], columns[0], columns[1] if len(columns) == 2 else [], payloads), end
+
+    def _read_equal(self, data: bytes, position: int, first: list[bytes]) -> tuple[MessageRun, int] | None:
+        """Read messages of the first one's subscription and size, and where they end; None for few of them."""
         key = first[2], first[-1], len(first)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -112,6 +142,24 @@ class RunReader:
         frame_size = sum(map(len, first)) - sum(map(len, first[1:-1:2])) + len(first) + 3 + int(first[-1])
         end = position + len(names) + count * frame_size
         return MessageRun(first[2], columns[0], columns[1] if len(columns) == 2 else [], payloads), end
+
+
+def _add(runs: list[MessageRun], run: MessageRun) -> None:
+    """Add a run, to the last one if both are of one subscription."""
+    if runs and runs[-1].sid == run.sid and bool(runs[-1].replies) == bool(run.replies):
+        last = runs[-1]
+        last.subjects += run.subjects
+        last.replies += run.replies
+        last.payloads += run.payloads
+    else:
+        runs.append(run)
+
+
+def _shape(words: list[bytes]) -> FrameShape:
+    """Return the shape of messages whose first line has these words."""
+    _, subject, sid, *reply, digits = words
+    replies = [part for one in reply for part in (len(one), b" ")]
+    return FrameShape(b"MSG ", len(subject), b" %b " % sid, *replies, b"%b\r\n" % digits, int(digits), b"\r\n")
 
 
 def _pattern(sid: bytes, digits: bytes, words: int) -> re.Pattern[bytes]:

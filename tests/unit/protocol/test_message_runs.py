@@ -20,17 +20,22 @@ def frame(message: Msg) -> bytes:
     return b" ".join(words) + b"\r\n" + message.header + message.payload + b"\r\n"
 
 
-def messages(count=200, sid=b"7", reply=b"", payload=b"some content"):
-    return [Msg(b"s.%d" % number, sid, reply, b"", payload) for number in range(count)]
+def messages(count=200, sid=b"7", reply=b"", payload=b"some content", subject=b"s.%d"):
+    return [Msg(subject % number, sid, reply, b"", payload) for number in range(count)]
 
 
 def parser(shown=()):
-    """Return a parser of a connection that has shown these messages before."""
+    """Return a parser of a connection that has shown messages of these sizes before, with subjects of two lengths."""
     reader = ClientParser(message_runs=True)
     for one in shown:
+        pair = frame(one) + frame(Msg(one.subject + b".x", one.sid, one.reply, b"", one.payload))
         for _ in range(2):
-            reader.feed(frame(one) * (RUN_BYTES_MIN // len(frame(one)) + 1))
+            reader.feed(pair * (RUN_BYTES_MIN // len(pair) + 1))
     return reader
+
+
+SUBJECTS = [b"s.%d", b"s.%03d"]
+"""Subjects of several lengths and of one, which makes frames of one shape."""
 
 
 def single(frames):
@@ -47,8 +52,9 @@ def single(frames):
 @pytest.mark.parametrize("reply", [b"", b"$JS.ACK.S.c.1.2.3.4.5"])
 @pytest.mark.parametrize("payload", [b"", b"x", b"with\nline ends \r of all kinds but one\n"])
 @pytest.mark.parametrize("is_shown", [False, True])
-def test_small_messages_of_one_subscription_are_a_run(reply, payload, is_shown):
-    sent = messages(reply=reply, payload=payload)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_small_messages_of_one_subscription_are_a_run(reply, payload, is_shown, subject):
+    sent = messages(reply=reply, payload=payload, subject=subject)
     frames = parser(sent[:is_shown]).feed(b"".join(map(frame, sent)))
     assert [type(one) for one in frames] == [MessageRun]
     assert frames[0].sid == b"7"
@@ -63,10 +69,27 @@ def test_messages_of_a_size_that_was_shown_are_a_run_whatever_they_hold(payload)
     assert list(single(frames[:1])) == sent
 
 
-def test_sizes_in_turn_have_their_runs():
+@pytest.mark.parametrize("payload", [b"MSG s.001 7 2\r\nhi\r\n" * 9, b"x" * 5000, b" 7 12\r\n", b"\r\nMSG"])
+def test_messages_of_one_shape_are_a_run_whatever_they_hold(payload):
+    sent = messages(30 + 3000 // (len(payload) + 1), payload=payload, subject=b"s.%04d")
+    frames = parser().feed(b"".join(map(frame, sent)) + b"PING\r\n")
+    assert [type(one) for one in frames] == [MessageRun, Ping]
+    assert list(single(frames[:1])) == sent
+
+
+@pytest.mark.parametrize("counts", [(400, 400, 400), (400, 9, 400), (400, 400, 3), (5, 400, 200), (7, 8, 300)])
+def test_messages_of_one_shape_after_another_are_one_run(counts):
+    forms = zip((b"s.%03d", b"s.%04d", b"s.%05d"), counts, strict=True)
+    sent = [one for subject, count in forms for one in messages(count, subject=subject)]
+    frames = parser(sent[:1]).feed(b"".join(map(frame, sent)))
+    assert list(single(frames)) == sent
+    assert type(frames[0]) is MessageRun and MessageRun not in map(type, frames[1:])
+
+
+def test_sizes_one_after_another_are_one_run():
     sent = [one for payload in (b"9", b"10") for one in messages(300, payload=payload)]
     frames = parser([sent[0], sent[-1]]).feed(b"".join(map(frame, sent)))
-    assert [len(one.payloads) for one in frames] == [300, 300]
+    assert [len(one.payloads) for one in frames] == [600]
     assert list(single(frames)) == sent
 
 
@@ -84,8 +107,9 @@ def test_each_subscription_in_turn_has_its_run():
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
-def test_a_message_that_is_cut_belongs_to_the_next_read(is_shown):
-    sent = messages(200)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_message_that_is_cut_belongs_to_the_next_read(is_shown, subject):
+    sent = messages(200, subject=subject)
     data = b"".join(map(frame, sent))
     for cut in range(len(data) // 2, len(data) // 2 + len(frame(sent[0]))):
         reader = parser(sent[:is_shown])
@@ -125,8 +149,9 @@ def test_a_message_that_is_cut_belongs_to_the_next_read(is_shown):
 @pytest.mark.parametrize("reply", [b"", b"$JS.ACK.1"])
 @pytest.mark.parametrize("payload", [b"some content", b"{\n  some: text\n}"])
 @pytest.mark.parametrize("is_shown", [False, True])
-def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply, payload, is_shown):
-    sent = messages(reply=reply, payload=payload)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply, payload, is_shown, subject):
+    sent = messages(reply=reply, payload=payload, subject=subject)
     wires = list(map(frame, sent))
     data = b"".join([*wires[:place], odd, *wires[place:]])
     assert list(single(parser(sent[:is_shown]).feed(data))) == ClientParser().feed(data)
@@ -150,12 +175,55 @@ def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply,
 )
 @pytest.mark.parametrize("place", [100, 200])
 @pytest.mark.parametrize("is_shown", [False, True])
-def test_a_violation_ends_a_run_too(bad, place, is_shown):
-    wires = list(map(frame, messages()))
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_violation_ends_a_run_too(bad, place, is_shown, subject):
+    wires = list(map(frame, messages(subject=subject)))
     reader, plain = parser([messages()[0]][:is_shown]), ClientParser()
     data = b"".join([*wires[:place], bad, *wires[place:]])
     assert list(single(reader.feed(data))) == plain.feed(data)
     assert reader.error is not None and str(reader.error) == str(plain.error)
+
+
+def assert_read_as_without_runs(data, is_shown):
+    reader, plain = parser(messages(1)[:is_shown]), ClientParser()
+    assert list(single(reader.feed(data))) == plain.feed(data)
+    assert str(reader.error) == str(plain.error)
+
+
+@pytest.mark.parametrize("reply", [b"", b"$JS.ACK.1"])
+@pytest.mark.parametrize("place", [0, 3, 190])
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_any_other_byte_in_a_frame_of_the_same_length_is_seen(reply, place, is_shown):
+    wires = list(map(frame, messages(reply=reply, subject=b"s.%03d")))
+    for position in range(len(wires[place])):
+        for byte in (b" ", b"\t", b"\r", b"\n", b"\f", b"M", b"7", b"1"):
+            odd = wires[place][:position] + byte + wires[place][position + 1 :]
+            assert_read_as_without_runs(b"".join([*wires[:place], odd, *wires[place + 1 :]]), is_shown)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"MSG  7 12",
+        b"MSG s  12",
+        b"MSG s 7  12",
+        b"MSG s  7 12",
+        b"MSG s\t7 r 12",
+        b"MSG s 7\tr 12",
+        b"MSG s 7\f 12",
+        b"MSG s 7 r\t 12",
+        b"MSG s\r 7 12",
+        b"MSG s 7 r q 12",
+        b"MSG s 12",
+        b"MSG s 7 012",
+        b"MSG s 7 -12",
+        b"MSG s 7 13",
+        b"msg s 7 12",
+    ],
+)
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_many_odd_frames_are_read_as_without_runs(line, is_shown):
+    assert_read_as_without_runs((line + b"\r\nsome content\r\n") * 200, is_shown)
 
 
 def test_limits_hold():
@@ -179,8 +247,14 @@ def test_reads_that_are_no_runs_are_tried_less_and_less():
     assert MessageRun in map(type, reader.feed(run))
 
 
-def test_large_messages_and_small_reads_are_no_run():
-    for sent in (messages(10, payload=b"x" * 1000), messages(10, payload=b"x\n" * 200), messages(3)):
+def in_turns(count, *payloads):
+    return [
+        one for pair in zip(*(messages(count, payload=payload) for payload in payloads), strict=True) for one in pair
+    ]
+
+
+def test_large_messages_of_several_sizes_and_small_reads_are_no_run():
+    for sent in (in_turns(5, b"x" * 1000, b"x" * 999), in_turns(5, b"x\n" * 200, b"x\n" * 199), messages(3)):
         data = b"".join(map(frame, sent))
         assert parser().feed(data) == sent
     assert [type(one) for one in parser().feed(b"".join(map(frame, messages(10, payload=b"x" * 700))))] == [MessageRun]
