@@ -353,6 +353,34 @@ def test_what_was_rolled_up_is_not_back_when_the_power_goes_after_the_acknowledg
         assert {sequence for sequence in range(1, 7) if store.has(sequence)} == left, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_roll_ups_amid_other_messages_are_acknowledged_in_order_and_for_good(seed):
+    world, random = World(seed), Random(seed)
+    world.ask("STREAM.CREATE.E", {"name": "E", "subjects": ["e.*"], "allow_rollup_hdrs": True})
+    sent, answers, acknowledged = [], [], 0
+    while acknowledged < 40:
+        action = random.random()
+        if action < 0.4 and len(sent) < 60:
+            is_rollup = random.random() < 0.4
+            header = encode_headers([("Nats-Rollup", "sub")]) if is_rollup else b""
+            subject = b"e.%d" % random.randint(1, 3)
+            sent.append((subject, is_rollup))
+            world.send(subject, b"x", answers.append, header)
+        elif action < 0.6:
+            world.turn()
+        else:
+            world.sync_step()
+        world.read()
+        assert [answer["seq"] for answer in says(answers)] == list(range(1, len(answers) + 1))
+        acknowledged = len(answers)
+    world.crash(power=True)
+    store = world.jetstream.streams["E"].store
+    for sequence, (subject, _) in enumerate(sent[:acknowledged], 1):
+        rolled_up = (subject, True) in sent[sequence:acknowledged]
+        perhaps = (subject, True) in sent[acknowledged:]  # stored, and not acknowledged
+        assert perhaps or store.has(sequence) is not rolled_up, f"{sequence} of {sent}"
+
+
 @pytest.mark.parametrize(
     ("verb", "body"),
     [("STREAM.PURGE.S", {}), ("STREAM.PURGE.S", {"seq": 4}), ("STREAM.MSG.DELETE.S", {"seq": 2, "no_erase": True})],

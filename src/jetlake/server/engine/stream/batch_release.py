@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -76,6 +77,22 @@ class Batch:
         self.rolls_up = False
 
 
+class _Place:
+    """The place of a batch among those that are durable and not released: a roll-up, and what came behind it.
+
+    Attributes:
+        is_ready: nothing keeps the batch but those before it.
+    """
+
+    __slots__ = ("batch", "count", "error", "is_ready")
+
+    def __init__(self, count: int, batch: Batch, error: JetlakeError | None, *, is_ready: bool) -> None:
+        self.count = count
+        self.batch = batch
+        self.error = error
+        self.is_ready = is_ready
+
+
 class BatchRelease:
     """The batches of one stream that wait for the disk, and how far its messages are released to readers.
 
@@ -113,6 +130,8 @@ class BatchRelease:
         self._is_closed = False
         self._waiting = 0
         self._waiting_bytes = 0
+        # Acknowledgements and republished messages keep their order where a roll-up waits for a second sync.
+        self._in_order: deque[_Place] = deque()
 
     def configure(self, config: StreamConfig, ack_prefix: bytes) -> None:
         """Apply the stream's configuration, new or changed.
@@ -156,13 +175,27 @@ class BatchRelease:
         self._release(batch, error)
 
     def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
-        if batch.rolls_up and error is None and not self._is_closed and self.store.needs_flush():
-            # Until the log has the tombstones, a power cut brings back what was rolled up. Whatever becomes of these,
-            # the messages of the batch are stored.
-            batch.rolls_up = False
-            self._commit.mark(self.store)
-            self._commit.when_durable(self.store, lambda _error: self._release_waiting(count, batch, None))
+        store = self.store
+        # Until the log has the tombstones, a power cut brings back what was rolled up.
+        removes = batch.rolls_up and error is None and not self._is_closed
+        removes = removes and (store.needs_flush() or store.needs_sync())
+        if not removes and not self._in_order:
+            self._release_counted(count, batch, error)
             return
+        place = _Place(count, batch, error, is_ready=not removes)
+        self._in_order.append(place)
+        if removes:
+            self._commit.mark(store)
+            self._commit.when_durable(store, partial(self._rolled_up, place))
+
+    def _rolled_up(self, place: _Place, _error: JetlakeError | None) -> None:
+        """Release a roll-up, whatever became of its tombstones, and those that are durable behind it."""
+        place.is_ready = True
+        while self._in_order and self._in_order[0].is_ready:
+            place = self._in_order.popleft()
+            self._release_counted(place.count, place.batch, place.error)
+
+    def _release_counted(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._release(batch, error)
