@@ -27,16 +27,21 @@ class KillableServer:
     Args:
         kind: a key of `KINDS`.
         config: more lines of configuration.
+        store_dir: where its streams are; None for its own folder.
+        command: what starts it instead of the installed program.
+        sync: what its `jetstream` block says instead of what the kind has.
     """
 
-    def __init__(self, kind, config=""):
+    def __init__(self, kind, config="", store_dir=None, command=None, sync=None):
         self.kind = kind
-        self.program, sync = KINDS[kind]
+        self.program, usual_sync = KINDS[kind]
         self.folder = Path(tempfile.mkdtemp(prefix="jetlake-faults-"))
         self.process = None
         self.port = 0
+        self._command = command
+        data = store_dir or self.folder / "data"
         (self.folder / "server.conf").write_text(
-            f'jetstream {{ store_dir: "{self.folder}/data", max_file: 4GB, {sync} }}\n{config}\n'
+            f'jetstream {{ store_dir: "{data}", max_file: 4GB, {usual_sync if sync is None else sync} }}\n{config}\n'
         )
 
     def __enter__(self):
@@ -62,7 +67,8 @@ class KillableServer:
 
     def start(self):
         """Start it and wait until it listens; the folder is as the last process left it."""
-        program = [str(BIN / "jetlake"), "serve"] if self.program == "jetlake" else [str(BIN / "nats-server")]
+        installed = [str(BIN / "jetlake"), "serve"] if self.program == "jetlake" else [str(BIN / "nats-server")]
+        program = self._command or installed
         listening = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(self.folder)]
         for path in self.folder.glob("*.ports"):
             path.unlink()

@@ -1,0 +1,90 @@
+"""The kinds of runs that are cut: who does what, and what becomes of the server meanwhile."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from publishing import Copied, Publisher, RemovedIds
+from removing import Sequential
+from tables import Bucket, Counts, Objects, Streams
+from working import Worker
+
+
+def alone(random, position):
+    """One publisher, whose syncs nobody shares."""
+    return [Publisher("P", random, position, random.choice(["single", "pipelined", "many", "ids"]))]
+
+
+def many(random, position):
+    """Streams enough for the redo log."""
+    ways = ["single", "single", "ids", "pipelined"]
+    return [Publisher(f"P{number}", random, position, random.choice(ways)) for number in range(12)]
+
+
+def mixed(random, position):
+    """Everything."""
+    return [
+        Publisher("SINGLE", random, position, "single"),
+        Publisher("PIPELINED", random, position, "pipelined", compression="s2"),
+        Publisher("MANY", random, position, "many"),
+        Publisher("IDS", random, position, "ids"),
+        Publisher("MANYIDS", random, position, "many ids"),
+        Publisher("FAST", random, position, "fast"),
+        Copied("COPIED", random, position, "single"),
+        RemovedIds("REMOVEDIDS", random, position),
+        Sequential("REMOVED", random, position),
+        Sequential("LIMITED", random, position, max_msgs=20, compression="s2"),
+        Sequential("SUBJECTS", random, position, max_msgs_per_subject=3),
+        Worker("WORK", random, position, "workqueue"),
+        Worker("INTEREST", random, position, "interest"),
+        Worker("LIMITS", random, position, "limits"),
+        Bucket("KEYS", random, position),
+        Bucket("HISTORY", random, position, history=5),
+        Objects("OBJECTS", random, position),
+        Counts("COUNTS", random, position),
+        Streams("META", random, position),
+    ]
+
+
+def peers(random, position):
+    """What can be compared between servers."""
+    return [
+        Publisher("SINGLE", random, position, "single"),
+        Publisher("PIPELINED", random, position, "pipelined"),
+        Publisher("IDS", random, position, "ids"),
+        Sequential("REMOVED", random, position),
+        Bucket("KEYS", random, position),
+    ]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kind of run.
+
+    Attributes:
+        make_scenarios: returns what clients do.
+        dies: whether the server is killed and stopped meanwhile, and started again.
+        mib: of the disk; None for what the file system needs.
+        interval_s: how often the server syncs; None for always.
+    """
+
+    make_scenarios: Callable
+    dies: bool = False
+    mib: int | None = None
+    interval_s: float | None = None
+
+
+def copied(random, position):
+    """Streams with mirrors and sources."""
+    return [Copied(f"COPIED{number}", random, position, "single") for number in range(3)]
+
+
+PROFILES = {
+    "alone": Profile(alone),
+    "many": Profile(many),
+    "mixed": Profile(mixed, dies=True),
+    "quiet": Profile(mixed),
+    "interval": Profile(mixed, interval_s=0.5),
+    "full": Profile(mixed, dies=True, mib=12),
+    "copied": Profile(copied, dies=True),
+    "peers": Profile(peers),
+}
