@@ -29,6 +29,8 @@ _TEXT_SIZE_MAX = 384
 """The largest payload with line feeds that is worth the search."""
 _FRAME_SIZE_MAX = 896
 _RUN_LENGTH_MIN = 8
+_ALIKE_MIN = 32
+"""Fewer messages of one shape are taken out as fast by the regular expression."""
 _PAUSE_MAX = 64
 _SIZES_KEPT_MAX = 8192
 _SIZE_DIGITS = 6
@@ -98,7 +100,7 @@ class RunReader:
     def _read_alike(self, data: bytes, position: int, first: list[bytes]) -> tuple[MessageRun, int] | None:
         """Read messages of the first one's shape, and where they end; None if these are less than half of the data."""
         size = sum(map(len, first)) + len(first) + 3 + int(first[-1])
-        if not data.startswith(b"MSG ", position + (_RUN_LENGTH_MIN - 1) * size):
+        if not data.startswith(b"MSG ", position + (_ALIKE_MIN - 1) * size):
             return None
         key = first[2], first[-1], len(first[1]), size
         shape = self._shapes.get(key)
@@ -108,7 +110,7 @@ class RunReader:
             shape = self._shapes[key] = _shape(first)
         count = shape.count(data, position)
         end = position + count * size
-        if count < _RUN_LENGTH_MIN or end - position < len(data) - end:
+        if count < _ALIKE_MIN or end - position < len(data) - end:
             return None
         *columns, payloads = shape.fields(data, position, count)
         names = b"".join([first[2], *map(b"".join, columns)])

@@ -71,13 +71,15 @@ def test_messages_of_a_size_that_was_shown_are_a_run_whatever_they_hold(payload)
 
 @pytest.mark.parametrize("payload", [b"MSG s.001 7 2\r\nhi\r\n" * 9, b"x" * 5000, b" 7 12\r\n", b"\r\nMSG"])
 def test_messages_of_one_shape_are_a_run_whatever_they_hold(payload):
-    sent = messages(30 + 3000 // (len(payload) + 1), payload=payload, subject=b"s.%04d")
+    sent = messages(40 + 3000 // (len(payload) + 1), payload=payload, subject=b"s.%04d")
     frames = parser().feed(b"".join(map(frame, sent)) + b"PING\r\n")
     assert [type(one) for one in frames] == [MessageRun, Ping]
     assert list(single(frames[:1])) == sent
 
 
-@pytest.mark.parametrize("counts", [(400, 400, 400), (400, 9, 400), (400, 400, 3), (5, 400, 200), (7, 8, 300)])
+@pytest.mark.parametrize(
+    "counts", [(400, 400, 400), (400, 9, 400), (400, 400, 3), (5, 400, 200), (7, 31, 300), (33, 32, 31)]
+)
 def test_messages_of_one_shape_after_another_are_one_run(counts):
     forms = zip((b"s.%03d", b"s.%04d", b"s.%05d"), counts, strict=True)
     sent = [one for subject, count in forms for one in messages(count, subject=subject)]
