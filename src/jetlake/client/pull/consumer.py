@@ -92,8 +92,9 @@ class Consumer:
     ) -> Fetch:
         """Ask for some messages once.
 
-        `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes. A pull
-        that is refused, or that no server can take right now, is an error, not an empty list.
+        `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes. The
+        list's `ack()` acknowledges all messages by one call. A pull that is refused, or that no server can take right
+        now, is an error, not an empty list.
 
         Args:
             max_messages: most messages; this or `max_bytes` is needed.

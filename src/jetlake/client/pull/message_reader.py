@@ -95,7 +95,10 @@ class MessageReader:
             raise mailbox.error
 
     async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
-        """Take all messages that are there, again and again; the fastest way to take many."""
+        """Take all messages that are there, again and again; the fastest way to take many.
+
+        The `ack()` of each batch acknowledges all its messages by one call.
+        """
         own = not self._pull.is_started
         try:
             while batch := await self.next_batch():
