@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from jetlake.client.tables.columns.message_columns import MessageColumns, arrow_of, joined
+from jetlake.client.tables.columns.arrow_values import arrow_of
+from jetlake.client.tables.columns.message_columns import MessageColumns, joined
 from jetlake.client.tables.decoding.decoder import Decoder
 from jetlake.client.tables.link import ClientLink, LinkedRows
 from jetlake.client.tables.options.table_options import TableOptions

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jetlake.client.tables.columns.message_columns import arrow_of
+from jetlake.client.tables.columns.arrow_values import arrow_of, binary_of
 
 __all__ = ["Frames", "OutgoingBatch", "OutgoingMessage", "join", "texts"]
 
@@ -56,7 +56,7 @@ class OutgoingBatch:
     @classmethod
     def of(cls, messages: Sequence[OutgoingMessage]) -> OutgoingBatch:
         """Return a batch of single messages."""
-        return cls(*(pa.array([message[field] for message in messages], pa.binary()) for field in range(4)))
+        return cls(*(binary_of([message[field] for message in messages]) for field in range(4)))
 
     def __len__(self) -> int:
         return len(self.subject)
@@ -83,7 +83,7 @@ class OutgoingBatch:
 
     def with_subjects(self, subjects: list[bytes]) -> OutgoingBatch:
         """Return the same messages to other subjects."""
-        return replace(self, subject=pa.array(subjects, pa.binary()))
+        return replace(self, subject=binary_of(subjects))
 
     def content(self) -> memoryview:
         """Return what makes two batches the same, wherever they are cut."""
@@ -114,11 +114,14 @@ def join(*parts: pa.Array | bytes) -> pa.Array:
     """Return the parts of each row, one behind the other; null where a part is null."""
     import pyarrow.compute as pc  # here, as in message_columns
 
-    fewer: list[pa.Array | bytes] = []
+    fewer: list[pa.Array | pa.Scalar] = []
     for is_same, group in groupby(parts, lambda part: isinstance(part, bytes)):
         run = list(group)
-        fewer += [b"".join(run)] if is_same else run
-    return pc.binary_join_element_wise(*fewer, b"")
+        fewer += [binary_of([b"".join(run)])[0]] if is_same else run
+    return pc.binary_join_element_wise(*fewer, _NOTHING)
+
+
+_NOTHING = binary_of([b""])[0]
 
 
 def texts(numbers: pa.Array) -> pa.Array:

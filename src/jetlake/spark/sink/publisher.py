@@ -9,8 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.client.tables.columns.arrow_values import numpy_of
 from jetlake.client.tables.columns.frame_split import Split, split_frames
-from jetlake.client.tables.columns.message_columns import gather, numpy_of
+from jetlake.client.tables.columns.message_columns import gather
 from jetlake.client.tables.columns.read_buffer import ReadBuffer
 from jetlake.client.tables.requests.patience import BROKEN, Patience, retrying
 from jetlake.client.tables.requests.stream_api import StreamApi

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 from xxhash import xxh3_64_digest
 
-from jetlake.client.tables.columns.message_columns import arrow_of
+from jetlake.client.tables.columns.arrow_values import arrow_of, binary_of, repeated
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
@@ -121,7 +121,7 @@ class RowEncoder:
 
     def _subject_column(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         if self._options.subject:
-            return _repeat(self._options.subject.encode(), batch.num_rows)
+            return repeated(self._options.subject.encode(), batch.num_rows)
         subject = batch.column("subject").cast(pa.binary())
         for single in subject.unique().to_pylist():
             if single is None or not is_valid_publish(single):
@@ -143,7 +143,7 @@ class RowEncoder:
                 payloads.append(self._encode_row(row))
             except ValueError as error:
                 raise RowPublishError(first_row + index, subject[index].as_py().decode(), str(error)) from None
-        return pa.array(payloads, pa.binary())
+        return binary_of(payloads)
 
     def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
         """Return the header blocks: the id, what is expected, and the rows' own headers."""
@@ -154,9 +154,9 @@ class RowEncoder:
         if self._id_from != "none":
             return join(start + b"Nats-Msg-Id: ", message_id, b"\r\n", *sometimes, b"\r\n")
         if self._fixed:
-            return join(_repeat(start, batch.num_rows), *sometimes, b"\r\n")
+            return join(repeated(start, batch.num_rows), *sometimes, b"\r\n")
         if not sometimes:
-            return _repeat(b"", batch.num_rows)
+            return repeated(b"", batch.num_rows)
         import pyarrow.compute as pc  # here, as in message_columns
 
         lines = join(*sometimes)
@@ -176,7 +176,7 @@ class RowEncoder:
             else (self._own_headers(value, first_row + index, subject[index]) if value else b"")
             for index, (value, block) in enumerate(zip(maps, blocks, strict=True))
         ]
-        return pa.array(lines, pa.binary())
+        return binary_of(lines)
 
     @staticmethod
     def _own_headers(value: Any, row: int, subject: pa.Scalar) -> bytes:
@@ -205,7 +205,7 @@ class RowEncoder:
         first_row: int,
     ) -> pa.Array:
         if self._id_from == "none":
-            return _repeat(b"", batch.num_rows)
+            return repeated(b"", batch.num_rows)
         if self._id_from == "column":
             given = batch.column("msg_id").cast(pa.binary())
             return _checked_ids(given, subject, first_row, "msg_id")
@@ -225,10 +225,6 @@ def _own_lines(block: bytes) -> bytes:
     lines = block.split(b"\r\n")[1:]
     kept = [line for line in lines if line and not line.startswith((*left_out, _NOT_COPIED_PREFIX.encode()))]
     return b"".join(line + b"\r\n" for line in kept)
-
-
-def _repeat(value: bytes, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.binary()), count)
 
 
 def _without_nulls(column: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jetlake.client.tables.columns.arrow_values import arrow_of, cut_bytes, numpy_of
 from jetlake.client.tables.columns.delivery_lines import DeliveryLines, read_uniform_lines
 from jetlake.client.tables.columns.frame_split import Split
 from jetlake.errors import ProtocolError
@@ -21,13 +22,11 @@ from jetlake.protocol.headers import Headers
 __all__ = [
     "NO_COLUMNS",
     "MessageColumns",
-    "arrow_of",
     "columns_of_deliveries",
     "columns_of_direct_gets",
     "gather",
     "in_order",
     "joined",
-    "numpy_of",
     "statuses_of",
 ]
 
@@ -109,20 +108,6 @@ def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
     return pieces.take(arrow_of(np.arange(0, 2 * count, 2, dtype=np.int64)))
 
 
-# Arrow's own conversions look for pandas first, and to import it takes longer than anything else at a worker's start.
-
-
-def arrow_of(numbers: Positions, kind: pa.DataType | None = None) -> pa.Array:
-    """Return the numbers for Arrow, as integers or another kind of eight bytes; copied only where they lie apart."""
-    adjacent = np.ascontiguousarray(numbers, np.int64)
-    return pa.Array.from_buffers(kind or pa.int64(), len(adjacent), [None, pa.py_buffer(adjacent)])
-
-
-def numpy_of(numbers: pa.Array) -> NDArray[np.int64]:
-    """Return the numbers for NumPy, not copied; all of them, with nothing cut off."""
-    return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers)) if len(numbers) else _NO_POSITIONS
-
-
 def _bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], Positions]:
     """Return the bytes of a binary array that begins at its buffer's beginning, and the edges of its elements."""
     _, edges, data = array.buffers()
@@ -200,9 +185,7 @@ def _headers(buffer: bytearray, split: Split) -> pa.Array:
     """Return the header blocks; most streams have none, and then there is nothing to copy."""
     if (split.payload != split.header).any():
         return gather(buffer, split.header, split.payload)
-    count = len(split)
-    edges = pa.py_buffer(np.zeros(count + 1, np.int32))
-    return pa.Array.from_buffers(pa.binary(), count, [None, edges, pa.py_buffer(b"")])
+    return cut_bytes(b"", np.zeros(len(split), np.int64))
 
 
 def statuses_of(buffer: bytearray, split: Split) -> list[Headers]:
@@ -296,11 +279,12 @@ def _own_headers(data: Any, edges: Positions, own_end: Positions, has_none: NDAr
     own = gather(data, start, end)
     if has_none.all():
         return own
-    closing = pa.array(np.where(has_none, b"", b"\r\n"), pa.binary())
+    sizes = np.where(has_none, 0, 2)
+    closing, separator = cut_bytes(b"\r\n" * (int(sizes.sum()) // 2), sizes), cut_bytes(b"", np.zeros_like(sizes))
     # Imported where it is used: most processes that Spark starts never compute, and would wait for it.
     import pyarrow.compute as pc
 
-    return pc.binary_join_element_wise(own, closing, b"")
+    return pc.binary_join_element_wise(own, closing, separator)
 
 
 def _subset(split: Split, chosen: NDArray[np.bool_]) -> Split:
@@ -318,5 +302,5 @@ def _subset(split: Split, chosen: NDArray[np.bool_]) -> Split:
 _NO_POSITIONS = np.empty(0, np.int64)
 _EMPTY = Split(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, [], 0)
 # Not `pa.nulls`, whose first call loads all that Arrow can compute.
-_NO_BYTES = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(np.zeros(1, np.int32)), pa.py_buffer(b"")])
+_NO_BYTES = cut_bytes(b"", _NO_POSITIONS)
 NO_COLUMNS = MessageColumns(_NO_POSITIONS, _NO_POSITIONS, _NO_BYTES, _NO_BYTES, _NO_BYTES)

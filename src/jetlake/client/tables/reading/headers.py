@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from jetlake.client.tables.columns.arrow_values import binary_of
 from jetlake.errors import BadHeaderError
 from jetlake.protocol.headers import Headers
 
@@ -39,12 +40,14 @@ def header_maps(blocks: pa.Array, kind: pa.DataType) -> pa.Array:
         kind.item_type,
         len(keys),
         [None, pa.py_buffer(np.array(value_offsets, np.int32))],
-        children=[pa.array(values, element)],
+        children=[_texts(values, element)],
     )
-    entries = pa.StructArray.from_arrays(
-        [pa.array(keys, kind.key_type), items], fields=[kind.key_field, kind.item_field]
-    )
+    entries = pa.StructArray.from_arrays([_texts(keys, kind.key_type), items], fields=[kind.key_field, kind.item_field])
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(key_offsets)], children=[entries])
+
+
+def _texts(values: list[str], kind: pa.DataType) -> pa.Array:
+    return binary_of([value.encode() for value in values], kind)
 
 
 def _pairs(block: bytes) -> list[tuple[str, str]]:

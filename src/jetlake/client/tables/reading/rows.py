@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetlake.client.tables.columns.message_columns import MessageColumns, arrow_of
+from jetlake.client.tables.columns.arrow_values import arrow_of, repeated
+from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.decoding.decoder import Decoder
 from jetlake.client.tables.reading.headers import header_maps
 from jetlake.errors import BadPayloadError
@@ -89,7 +90,8 @@ _Maker = Callable[[pa.DataType, str], Callable[[MessageColumns, "_Decoded | None
 
 
 def _make_stream(kind: pa.DataType, stream: str) -> Callable[[MessageColumns, Any], pa.Array]:
-    return lambda messages, _: pa.repeat(pa.scalar(stream, kind), len(messages))
+    name = stream.encode()
+    return lambda messages, _: repeated(name, len(messages), kind)
 
 
 def _make_data(kind: pa.DataType, stream: str) -> Callable[[MessageColumns, Any], pa.Array]:

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jetlake.client.tables.columns.message_columns import MessageColumns, numpy_of
+from jetlake.client.tables.columns.arrow_values import numpy_of
+from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.plan.planning import SequenceRange
 from jetlake.client.tables.requests.direct_gets import MergedGets
 from jetlake.client.tables.requests.pull_now import pull_now
