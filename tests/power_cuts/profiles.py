@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from publishing import Copied, Publisher, RemovedIds
 from removing import Sequential
-from tables import Bucket, Counts, Objects, Streams
+from tables import Bucket, Counts, Objects, Restored, Streams
 from working import Worker
 
 
@@ -42,7 +42,13 @@ def mixed(random, position):
         Objects("OBJECTS", random, position),
         Counts("COUNTS", random, position),
         Streams("META", random, position),
+        Restored("RESTORED", random, position),
     ]
+
+
+def without_copies(random, position):
+    """Everything but copies, for which a full disk has no room."""
+    return [scenario for scenario in mixed(random, position) if not isinstance(scenario, Copied)]
 
 
 def peers(random, position):
@@ -73,6 +79,11 @@ class Profile:
     interval_s: float | None = None
 
 
+def fresh(random, position):
+    """Streams that are the first of a store."""
+    return [Streams("META", random, position)]
+
+
 def copied(random, position):
     """Streams with mirrors and sources."""
     return [Copied(f"COPIED{number}", random, position, "single") for number in range(3)]
@@ -84,7 +95,8 @@ PROFILES = {
     "mixed": Profile(mixed, dies=True),
     "quiet": Profile(mixed),
     "interval": Profile(mixed, interval_s=0.5),
-    "full": Profile(mixed, dies=True, mib=12),
+    "full": Profile(without_copies, dies=True, mib=12),
+    "fresh": Profile(fresh),
     "copied": Profile(copied, dies=True),
     "peers": Profile(peers),
 }

@@ -1,5 +1,7 @@
 """Names whose values change one after the other: buckets, objects, counters, and streams with their consumers."""
 
+import io
+
 from promises import Timeline
 from scenario import Scenario
 
@@ -167,6 +169,40 @@ class Streams(Keys):
             for name in self.names
             if _without_messages(found.get(name)) not in [_without_messages(state.get(name)) for state in allowed]
         ]
+
+
+class Restored(Keys):
+    """Streams that are made of a backup, and deleted: all of a stream is there or nothing."""
+
+    names = ("a", "b")
+    is_at_once = True
+
+    async def create(self, jetstream):
+        stream = await jetstream.create_stream(f"{self.name}_ORIGIN", subjects=[f"{self.name}.origin"])
+        await stream.create_consumer("worker", ack_policy="explicit")
+        await jetstream.publish_many((f"{self.name}.origin", self.payload()) for _ in range(40))
+        archive = io.BytesIO()
+        await stream.backup(archive)
+        self._config, self._archive = stream.config, archive.getvalue()
+
+    async def act(self, jetstream):
+        key = self.random.choice(self.names)
+        name = f"{self.name}_{key}"
+        if key in self.timeline.state:
+            act = self._begin(key, None)
+            await jetstream.delete_stream(name)
+        else:
+            act = self._begin(key, (40, 1))
+            await jetstream.restore(io.BytesIO(self._archive), self._config, name=name, subjects=[name])
+        self.timeline.end(act)
+
+    async def values(self, jetstream):
+        streams = {info.config.name: info.state for info in await jetstream.streams()}
+        return {
+            key: (state.messages, state.consumer_count)
+            for key in self.names
+            if (state := streams.get(f"{self.name}_{key}")) is not None
+        }
 
 
 def _without_messages(value):
