@@ -13,7 +13,7 @@ STEPS = 200
 
 
 # 11, 34 and 39 broke promises once: a floor that was not written down, a message dealt to nobody, a failed flush.
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 11, 34, 39, 1000])
+@pytest.mark.parametrize("seed", [1, 2, 3, 5, 11, 34, 39, 1000])
 def test_a_history_keeps_every_promise(seed):
     simulation = Simulation(seed)
     try:

@@ -584,3 +584,29 @@ def test_a_store_is_mended_though_a_message_was_half_erased(disk: FaultyDisk) ->
         store.remove(2, erase=True)
     fail_a_sync_and_mend(disk, store)
     assert store.failure is None and sequences(store) == [3]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_removal_that_is_refused_undoes_nothing_and_keeps_nobody_from_removing_more(disk, number):
+    store = open_store(disk)
+    append(store, 4)
+    store.flush()
+    undone = []
+    store.hooks.on_undone = undone.append
+    disk.fault = failing(number, "write")
+    store.remove(1)
+    with pytest.raises(StoreError):
+        store.flush()
+    assert store.purge(SubjectFilter([b"s.1"]), follows_append=True) == 1
+    assert store.enforce(StoreLimits(max_messages=1), 0) == 1
+    assert undone == [] and sequences(store) == [4]
+    append(store, 1)
+    with pytest.raises(StoreError):
+        store.flush()
+    assert len(undone) == 1 and sequences(store) == [4]
+    disk.fault = None
+    for _ in range(2):
+        store.flush()
+        store.sync()
+    disk.cut_power()
+    assert sequences(open_store(disk)) == [4]

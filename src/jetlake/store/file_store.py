@@ -140,7 +140,7 @@ class FileStore(IndexedStore[Segment]):
         )
         log.durability.is_gone = is_gone
         self._reader = CheckedReader(index, log, self._lost)
-        super().__init__(index, MessageRemover(index, log, self.flush), self._reader)
+        super().__init__(index, MessageRemover(index, log, log.flush_appends), self._reader)
         self._disk = disk
         self._folder = folder
         self.key = found.key

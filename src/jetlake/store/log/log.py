@@ -409,8 +409,18 @@ class Log:
                         self._make_room()
                 finally:
                     # Who waits for a removal can see by now whether that was written.
-                    self._tell_undone(refusal)
+                    if has_appends:
+                        self._tell_undone(refusal)
             raise refusal from error
+
+    def flush_appends(self) -> None:
+        """Write everything that waits, if there are appends: removals alone can wait for a disk that takes them.
+
+        Raises:
+            StoreError: as with `flush`.
+        """
+        if self._unflushed:
+            self.flush()
 
     def _new_attempt(self) -> _WriteAttempt:
         """Put the tombstones that are due behind the appends, for all of them to be written."""
@@ -472,7 +482,6 @@ class Log:
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
             self._take_back(attempt)
-            self._tell_undone(refusal)
             raise refusal from error
         return True
 
