@@ -37,6 +37,7 @@ from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
     JetlakeError,
+    OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
     StaleConnectionError,
@@ -348,12 +349,16 @@ class Connection:
         """Keep what was not sent and tell all receivers; close if no other server follows."""
         if not is_clean:
             self.last_error = reason
-        self._outbox.disconnected()
+        dropped = self._outbox.disconnected()
         self._pings.stop(DisconnectedError("the connection was lost before the server had answered"))
         if not is_final:
             for receiver in self.receivers():
                 receiver.disconnected()
         self._events.emit(self.options.on_disconnected, reason)
+        if dropped:
+            room = f"more than {self.options.pending_bytes_max} bytes (pending_bytes_max) waited to be sent"
+            told = f"the connection was lost while {room}: {dropped} messages were dropped"
+            self._events.report(self.options.on_error, OutboundBufferFullError(told))
         if is_final:
             self._close(reason)
 

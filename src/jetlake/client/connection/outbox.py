@@ -222,19 +222,17 @@ class Outbox:
         wire.write(subscriptions + b"".join(self._kept.values()))
         self._forget_kept()
 
-    def disconnected(self) -> None:
-        """Keep the unsent frames: the server is gone.
+    def disconnected(self) -> int:
+        """Keep the unsent frames, since the server is gone, and return how many publishes of them found no room.
 
         What was not handed to the socket yet was never sent, so it belongs on the next connection, as far as there is
         room. Subscriptions are made there anyway, and pings were meant for the lost one.
         """
         self._wire = None
         self._grow()
-        unsent = self.frames.copy()
+        unsent = [frame for frame in self.frames if frame.startswith((b"PUB ", b"HPUB "))]
         self.frames.clear()
-        for frame in unsent:
-            if frame.startswith((b"PUB ", b"HPUB ")):
-                self._keep(frame)
+        return sum(_count_publishes(frame) for frame in unsent if not self._keep(frame))
 
     @property
     def kept_messages(self) -> int:

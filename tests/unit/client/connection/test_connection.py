@@ -180,6 +180,18 @@ async def test_what_was_queued_in_the_turn_of_the_loss_is_not_lost(fake, clock):
     assert frames(fake.wire, Pub)[0].payload == b"queued"
 
 
+async def test_what_was_queued_in_the_turn_of_the_loss_and_finds_no_room_is_told(fake, clock):
+    client = await fake.connect(pending_bytes_max=40)
+    for number in range(5):
+        await client.publish("a", b"queued %d" % number)
+    fake.wire.lose()
+    await clock.advance(1)
+    assert [frame.payload for frame in frames(fake.wire, Pub)] == [b"queued 0", b"queued 1"]
+    (error,) = fake.errors
+    assert isinstance(error, OutboundBufferFullError)
+    assert "40 bytes (pending_bytes_max) waited to be sent: 3 messages were dropped" in str(error)
+
+
 async def test_a_request_that_could_not_be_sent_leaves_nothing_behind(fake, clock):
     client = await fake.connect(pending_bytes_max=0)
     stray = []
