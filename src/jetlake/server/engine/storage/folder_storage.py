@@ -62,6 +62,7 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
+Saved = TypeVar("Saved")
 
 
 class _ConsumerHome:
@@ -161,28 +162,28 @@ class _StreamHome:
             self._are_ids_expected = False
 
     def load_lifetimes(self) -> SavedLifetimes | None:
-        with suppress(msgspec.DecodeError):
-            return _decode_lifetimes(self._load(_LIFETIMES) or b"")
-        return None
+        return self._load_as(_decode_lifetimes, _LIFETIMES)
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
         self._save(_LIFETIMES, msgspec.msgpack.encode(lifetimes))
 
     def load_positions(self) -> SavedPositions | None:
-        with suppress(msgspec.DecodeError):
-            return _decode_positions(self._load(_POSITIONS) or b"")
-        return None
+        return self._load_as(_decode_positions, _POSITIONS)
 
     def save_positions(self, positions: SavedPositions) -> None:
         self._save(_POSITIONS, msgspec.msgpack.encode(positions))
 
     def load_schedules(self) -> SavedSchedules | None:
-        with suppress(msgspec.DecodeError):
-            return _decode_schedules(self._load(_SCHEDULES) or b"")
-        return None
+        return self._load_as(_decode_schedules, _SCHEDULES)
 
     def save_schedules(self, schedules: SavedSchedules) -> None:
         self._save(_SCHEDULES, msgspec.msgpack.encode(schedules))
+
+    def _load_as(self, decode: Callable[[bytes], Saved], name: str) -> Saved | None:
+        """Read what a small file tells; None when it is missing, damaged or another stream's."""
+        with suppress(msgspec.DecodeError):
+            return decode(self._load(name) or b"")
+        return None
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
