@@ -5,18 +5,10 @@ from batch_history import BatchHistory
 
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.store.log.log import Log
-from jetlake.store.stream_folder import StreamFolder
+
+pytestmark = pytest.mark.usefixtures("small_segments")
 
 STEPS = 120
-
-
-@pytest.fixture(autouse=True)
-def small_segments(monkeypatch):
-    """Segments so short that batches lie in several of them."""
-    open_store = StreamFolder.open_store
-    monkeypatch.setattr(
-        StreamFolder, "open_store", lambda self, **options: open_store(self, **options, segment_bytes=2000)
-    )
 
 
 def test_histories_keep_every_promise():

@@ -5,18 +5,10 @@ from copying_history import CopyingHistory
 
 from jetlake.server.engine.sourcing.mirror import Mirror
 from jetlake.server.engine.sourcing.positions import Positions
-from jetlake.store.stream_folder import StreamFolder
+
+pytestmark = pytest.mark.usefixtures("small_segments")
 
 STEPS = 150
-
-
-@pytest.fixture(autouse=True)
-def small_segments(monkeypatch):
-    """Segments so short that the log forgets removed copies within a history."""
-    open_store = StreamFolder.open_store
-    monkeypatch.setattr(
-        StreamFolder, "open_store", lambda self, **options: open_store(self, **options, segment_bytes=2000)
-    )
 
 
 # Those but the first broke promises once: what a power cut took before it was safe, from the end or out of the middle.
