@@ -69,12 +69,14 @@ class Profile:
     Attributes:
         make_scenarios: returns what clients do.
         dies: whether the server is killed and stopped meanwhile, and started again.
+        pauses: whether all clients are silent for a while now and then, so that the redo log is emptied.
         mib: of the disk; None for what the file system needs.
         interval_s: how often the server syncs; None for always.
     """
 
     make_scenarios: Callable
     dies: bool = False
+    pauses: bool = False
     mib: int | None = None
     interval_s: float | None = None
 
@@ -92,6 +94,7 @@ def copied(random, position):
 PROFILES = {
     "alone": Profile(alone),
     "many": Profile(many),
+    "bursts": Profile(many, pauses=True),
     "mixed": Profile(mixed, dies=True),
     "quiet": Profile(mixed),
     "interval": Profile(mixed, interval_s=0.5),

@@ -10,6 +10,8 @@ from killable import KillableServer
 import jetlake
 from jetlake.errors import JetlakeError
 
+PAUSE_S = 1.3
+
 
 class RecordedLoad:
     """A server on a recorded volume and the clients of all scenarios.
@@ -25,7 +27,7 @@ class RecordedLoad:
 
     def __init__(self, kind, volume, scenarios, profile, random):
         self._random = random
-        self._dies = profile.dies
+        self._profile = profile
         self._scenarios = scenarios
         self._position = volume.position
         program = str(Path(__file__).with_name("small_segments.py"))
@@ -36,6 +38,8 @@ class RecordedLoad:
             sync=f'sync_interval: "{profile.interval_s}s"' if profile.interval_s is not None else None,
         )
         self._is_up = asyncio.Event()
+        self._may_act = asyncio.Event()
+        self._may_act.set()
         self._is_over = False
         self.failures = 0
 
@@ -51,7 +55,11 @@ class RecordedLoad:
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
                 await asyncio.sleep(min(left, self._random.uniform(0.3, 2.0)))
-                if self._dies and left > 0:
+                if self._profile.pauses:
+                    self._may_act.clear()
+                    await asyncio.sleep(PAUSE_S)
+                    self._may_act.set()
+                if self._profile.dies:
                     self._is_up.clear()
                     await asyncio.to_thread(self._random.choice([self._server.kill, self._server.stop]))
                     await asyncio.to_thread(self._server.start)
@@ -71,6 +79,7 @@ class RecordedLoad:
                     jetstream = client.jetstream()
                     await scenario.look(jetstream)
                     while not self._is_over:
+                        await self._may_act.wait()
                         await scenario.act(jetstream)
             except (JetlakeError, OSError):
                 self.failures += 1
