@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
+from jetlake.spark.garbage import spare_imports
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
@@ -30,6 +31,7 @@ class JetStream(DataSource):
 
     def schema(self) -> str:
         """Return the columns of a read without a schema of the user's."""
+        spare_imports()
         declared = declared_options(self.options)
         if declared is None:
             return schema_ddl(SourceOptions.of(self.options))
@@ -40,6 +42,7 @@ class JetStream(DataSource):
         # Imported where it is used, here and below: a process that Spark starts has one of these four to do.
         from jetlake.spark.source.batch_reader import make_batch_reader
 
+        spare_imports()
         return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -52,12 +55,14 @@ class JetStream(DataSource):
             )
         from jetlake.spark.source.stream_reader import StreamReader
 
+        spare_imports()
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch write."""
         from jetlake.spark.sink.writer import BatchWriter
 
+        spare_imports()
         _refuse_overwrite(overwrite)
         return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 
@@ -65,6 +70,7 @@ class JetStream(DataSource):
         """Return a streaming write."""
         from jetlake.spark.sink.writer import StreamWriter
 
+        spare_imports()
         _refuse_overwrite(overwrite)
         return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from functools import cache
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.plan.partition import ReadPartition
 from jetlake.client.tables.reading.range_reader import read_range
+from jetlake.spark.garbage import spare_imports
 from jetlake.spark.lake.lake_reader import LakePartition, read_lake
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.schema import make_row_builder
@@ -23,15 +21,8 @@ __all__ = ["read_lake_partition", "read_partition", "read_task"]
 
 def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Return the messages of a partition, in the order of their sequences, as record batches of that schema."""
-    _spare_imports()
+    spare_imports()
     return _rows(read_task(partition, options), partition.stream, schema, options)
-
-
-@cache
-def _spare_imports() -> None:
-    """Keep what a worker has imported out of its garbage collections, of which Spark runs one after every task."""
-    if TaskContext.get() is not None:
-        gc.freeze()
 
 
 def read_task(partition: ReadPartition, options: SourceOptions) -> Iterator[MessageColumns]:

@@ -18,6 +18,7 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.encoding.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.garbage import spare_imports
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.ledger import Ledger
 from jetlake.spark.sink.outgoing import OutgoingBatch
@@ -63,6 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish one task's rows; returns when all are acknowledged."""
+        spare_imports()
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         messages = _messages(iterator, self._encoder, RowIds(self._run, partition))
@@ -85,6 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish one task's rows of a micro-batch; returns when all are acknowledged."""
+        spare_imports()
         context = TaskContext.get()
         assert context is not None
         query = _run_of(context.getLocalProperty("sql.streaming.queryId") or "", self._options.run_id)
