@@ -12,8 +12,9 @@ from simulation import Simulation
 STEPS = 200
 
 
-# 11, 34 and 39 broke promises once: a floor that was not written down, a message dealt to nobody, a failed flush.
-@pytest.mark.parametrize("seed", [1, 2, 3, 5, 11, 34, 39, 1000])
+# Some broke promises once: 11 by a floor that was not written down, 34 by a message dealt to nobody, 39 by a failed
+# flush; 4 and 84 told of removals in danger where a power cut had torn an erased message.
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 11, 34, 39, 84, 1000])
 def test_a_history_keeps_every_promise(seed):
     simulation = Simulation(seed)
     try:

@@ -293,6 +293,30 @@ def test_an_erased_last_message_that_a_power_cut_tears_gives_its_sequence_to_no_
     run_day(17451)
 
 
+@pytest.mark.parametrize("has_tombstone", [False, True])
+def test_an_erasure_that_a_power_cut_tears_casts_no_doubt_on_removals(has_tombstone: bool) -> None:
+    disk = FaultyDisk(Random(1))
+    store = FileStore(disk, FOLDER)
+    for number in range(6):
+        store.append(b"s", b"", b"payload %d" % number, 1000)
+    store.flush()
+    store.sync()
+    path, end = store._index.active.file.path, store._index.active.end
+    before = disk.content(path)
+    store.remove(3, erase=True)
+    store.flush()
+    after = disk.content(path)
+    disk.kill()
+    torn = [place for place in range(end) if before[place] != after[place]]
+    for place in torn:
+        told: list[str] = []
+        disk.put(path, after[:place] + before[place:end] + (after if has_tombstone else before)[end:])
+        store = FileStore(disk, FOLDER, report=told.append)
+        assert [line for line in told if "Removals" in line] == [], f"torn at {place}"
+        assert set(sequences(store)) - {3} == {1, 2, 4, 5, 6}
+        disk.kill()
+
+
 @pytest.mark.parametrize("seed", [7998, 14743])
 def test_days_that_went_wrong_once(seed: int) -> None:
     run_day(seed)

@@ -240,12 +240,15 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
 
 
 def _are_messages(data: bytes, at: int, end: int, sequence: int) -> bool:
-    """Return whether damaged bytes are the records of the messages that follow a sequence, and nothing else."""
+    """Return whether damaged bytes are the records of the messages that follow a sequence, and nothing else.
+
+    A message that was being erased is one too: its record is half overwritten, and a tombstone beside it.
+    """
     while at + OVERHEAD <= end:
         length, marked, _, _ = unpack_head(data, at)
         length &= _LENGTH_MASK
         sequence += 1
-        if length < OVERHEAD or marked & ~_LINKS != sequence:
+        if length < OVERHEAD or marked & ~(_LINKS | ERASED) != sequence:
             return False
         at += length
     return at == end
