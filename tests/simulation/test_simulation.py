@@ -13,7 +13,7 @@ STEPS = 200
 
 
 # Some broke promises once: 11 by a floor that was not written down, 34 by a message dealt to nobody, 39 by a failed
-# flush; 4 and 84 told of removals in danger where a power cut had torn an erased message.
+# flush; 4 and 84 told of removals in danger and of a lost message where a power cut had torn an erasure.
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 11, 34, 39, 84, 1000])
 def test_a_history_keeps_every_promise(seed):
     simulation = Simulation(seed)

@@ -181,7 +181,8 @@ class FileStore(IndexedStore[Segment]):
         index.last_sequence = found.last_sequence
         index.first_sequence = 1 if found.last_sequence else 0
         self._log.durability.begin(found.last_sequence)
-        gone = merged(found.tombstones + found.incomplete)
+        unsaid = found.incomplete + found.half_erased
+        gone = merged(found.tombstones + unsaid)
         self._lost.expect_removed(gone)
         index.settle_first()
         for first, last in gone:
@@ -208,7 +209,7 @@ class FileStore(IndexedStore[Segment]):
             removals.add(first, last)
         if found.dropped is not None:
             removals.add(*found.dropped)
-        for first, last in found.incomplete:
+        for first, last in unsaid:
             removals.add(first, last)
         # A power cut may take a tombstone and leave the piece that was written after it.
         dead = [

@@ -185,7 +185,7 @@ class CheckedReader:
             if segment.offsets[row] < segment.size and good.get(segment.sequence_of(row)) != segment.offsets[row]
         ]
         # An erased record is its own tombstone; that of the log may have been cut off by a crash.
-        erased = {first for first, last in content.tombstones if first == last}
+        erased = {first for first, last in content.tombstones if first == last}.union(content.half_erased)
         for sequence in erased.intersection(map(segment.sequence_of, damaged)):
             self._log.removals.add(sequence, sequence)
         lost = [row for row in damaged if segment.sequence_of(row) not in erased]

@@ -178,6 +178,19 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
     return body + xxh3_64_digest(body, seed)
 
 
+def is_half_erased(data: bytes, offset: int, length: int, seed: int) -> bool:
+    """Return whether the damaged record there was being erased: a power cut left its new head over an old rest.
+
+    One that is whole without the mark was not: its mark is the damage.
+    """
+    marked_length, sequence, time_ns, subject_length = unpack_head(data, offset)
+    if not sequence & ERASED:
+        return False
+    body = data[offset + HEAD_SIZE : offset + length - HASH_SIZE]
+    unmarked = _pack_head(marked_length, sequence & ~ERASED, time_ns, subject_length) + body
+    return xxh3_64_digest(unmarked, seed) != data[offset + length - HASH_SIZE : offset + length]
+
+
 def tombstone_last(data: bytes, offset: int) -> int:
     """Return the last sequence of the tombstone at that place, which has `RANGE_TOMBSTONE_SIZE`."""
     return int(_SEQUENCE.unpack_from(data, offset + HEAD_SIZE)[0])

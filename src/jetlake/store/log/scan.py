@@ -21,6 +21,7 @@ from jetlake.store.log.record import (
     TOMBSTONE,
     find_record,
     header_at,
+    is_half_erased,
     tombstone_last,
     unpack_head,
 )
@@ -45,6 +46,7 @@ class Scan:
         links: the members of groups, as (sequence, `FOLLOWED` and `PRECEDED` marks).
         missing: the sequences that damaged records must have held, as (first, last).
         damaged_bytes: how much could not be understood.
+        half_erased: the sequences of messages that were being erased, and are damaged by it.
         hidden_at: the first place in that where a tombstone may have been; 0 for none.
         position: the last sequence up to which nothing is missing but what `missing` says.
         highest: the highest sequence that a record speaks of.
@@ -57,6 +59,7 @@ class Scan:
     __slots__ = (
         "damaged_bytes",
         "end",
+        "half_erased",
         "hidden_at",
         "highest",
         "last_time_ns",
@@ -83,6 +86,7 @@ class Scan:
         self.links: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
         self.damaged_bytes = 0
+        self.half_erased: list[int] = []
         self.hidden_at = 0
         self.torn_bytes = 0
         self.position = self.highest = position
@@ -118,6 +122,7 @@ class Scan:
         self.links += following.links
         self.missing += following.missing
         self.damaged_bytes += following.damaged_bytes
+        self.half_erased += following.half_erased
         if following.hidden_at:
             self.hidden_at = self.hidden_at or offset + following.hidden_at
         self.position, self.open_damage = following.position, following.open_damage
@@ -225,6 +230,9 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
                 found.end = end
                 continue
         following = find_record(data, at + 1, seed, position)
+        if erased := _half_erased(data, at, following if following >= 0 else size, position, seed):
+            found.half_erased += erased
+            highest = max(highest, erased[-1])
         if following < 0:
             break
         if not found.hidden_at and not _are_messages(data, at, following, position):
@@ -252,6 +260,21 @@ def _are_messages(data: bytes, at: int, end: int, sequence: int) -> bool:
             return False
         at += length
     return at == end
+
+
+def _half_erased(data: bytes, at: int, end: int, sequence: int, seed: int) -> list[int]:
+    """Return which messages were being erased, of those behind a sequence with whose records damaged bytes begin."""
+    erased: list[int] = []
+    while at + OVERHEAD <= end:
+        length, marked, _, _ = unpack_head(data, at)
+        length &= _LENGTH_MASK
+        sequence += 1
+        if not OVERHEAD <= length <= end - at or marked & ~(_LINKS | ERASED) != sequence:
+            break
+        if is_half_erased(data, at, length, seed):
+            erased.append(sequence)
+        at += length
+    return erased
 
 
 def _tombstone_end(data: bytes, at: int, sequence: int, length: int) -> int:
@@ -289,6 +312,7 @@ def _in_order(found: Scan, start_position: int) -> Scan:
     ordered.highest = found.highest
     ordered.last_time_ns = found.last_time_ns
     ordered.torn_bytes = found.torn_bytes
+    ordered.half_erased = found.half_erased
     ordered.hidden_at = found.hidden_at
     ordered.damaged_bytes = found.damaged_bytes + sum(found.sizes) - sum(ordered.sizes)
     ordered.position = ordered.sequences[-1] if kept else start_position

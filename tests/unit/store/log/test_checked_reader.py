@@ -84,17 +84,21 @@ def test_a_segment_that_became_shorter_loses_its_end_alone(disk: FaultyDisk) -> 
     assert store.lost == [last]
 
 
-def test_an_erased_message_is_removed_though_a_power_cut_took_its_tombstone(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_an_erased_message_is_removed_though_a_power_cut_took_its_tombstone(disk: FaultyDisk, is_torn: bool) -> None:
     store = open_store(disk)
     store.append(b"s.1", b"", b"last", 2000)
     store.flush()
     store.sync()
-    newest = store._index.active.file.path
-    before = disk.content(newest)
+    oldest, newest = store._index.blocks[0].file.path, store._index.active.file.path
+    old, before = disk.content(oldest), disk.content(newest)
     store.remove(3, erase=True)
     store.flush()
     disk.kill()
     disk.put(newest, before)
+    if is_torn:
+        changed = [place for place, byte in enumerate(disk.content(oldest)) if byte != old[place]]
+        disk.put(oldest, disk.content(oldest)[: changed[-4]] + old[changed[-4] :])
     store = open_store(disk)
     assert store.get(3) is None
     assert store.messages == 200

@@ -80,6 +80,7 @@ class Findings:
         for first, last in content.tombstones:
             segment.tombstones.add(first, last)
         found.missing += content.missing
+        found.half_erased += ranges_of(sorted(content.half_erased))
         if content.hidden_at:
             # Without the list, which a full disk takes away, nobody knows whether these are a crash's remains.
             is_known = self._listed is None or segment.number in self._torn_before or self._is_struck(segment.number)

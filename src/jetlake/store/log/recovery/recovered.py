@@ -18,6 +18,7 @@ class Recovered:
         segments: with a living row for each good record; tombstones are not yet applied.
         tombstones: the sequences that are gone, as (first, last), in any order.
         missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
+        half_erased: what a crash left of messages that were being erased, as (first, last).
         incomplete: what a crash left of groups, as (first, last).
         unsure: the numbers of segments whose tombstones may be lost, each with the sequences of which one is lost if it
             is so, as (first, last); None when it is so in any case.
@@ -38,6 +39,7 @@ class Recovered:
         self.subjects = SubjectIndex()
         self.tombstones: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
+        self.half_erased: list[tuple[int, int]] = []
         self.incomplete: list[tuple[int, int]] = []
         self.unsure: list[tuple[int, Range | None]] = []
         self.torn: set[int] = set()
