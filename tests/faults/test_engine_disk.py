@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from engine_world import World, run_crashes, run_faults
+from engine_world import SECOND_NS, Client, World, run_crashes, run_faults
 
 from faulty_disk import PowerCut
 from jetlake.protocol.headers import encode_headers
@@ -351,6 +351,35 @@ def test_what_was_rolled_up_is_not_back_when_the_power_goes_after_the_acknowledg
         world.crash(power=True)
         store = world.jetstream.streams["E"].store
         assert {sequence for sequence in range(1, 7) if store.has(sequence)} == left, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_reader_that_comes_before_a_roll_up_is_acknowledged_gets_it(seed):
+    world, random = World(seed), Random(seed)
+    world.ask("STREAM.CREATE.E", {"name": "E", "subjects": ["e.*"], "allow_rollup_hdrs": True})
+    for _ in range(3):
+        world.send(b"e.1", b"x")
+    world.settle()
+    world.send(b"e.1", b"rolled up", lambda _: None, encode_headers([("Nats-Rollup", "sub")]))
+    created = []
+
+    def step():
+        world.turn() if random.random() < 0.4 else world.sync_step()
+        world.read()
+
+    for _ in range(random.randint(0, 14)):
+        step()
+    config = {"name": "r", "mem_storage": True, "ack_policy": "none", "inactive_threshold": SECOND_NS * 60}
+    body = json.dumps({"stream_name": "E", "config": config}).encode()
+    world.send(b"$JS.API.CONSUMER.CREATE.E.r", body, created.append)
+    while not created:
+        step()
+    reader = Client()
+    world.account.subscribe(b"reader", b"2", reader)
+    request = json.dumps({"batch": 5, "expires": SECOND_NS * 60}).encode()
+    world.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.E.r", b"reader", b"", request, reader)
+    world.settle()
+    assert [message.payload for message in reader.messages] == [b"rolled up"]
 
 
 @pytest.mark.parametrize("seed", range(60))

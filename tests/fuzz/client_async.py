@@ -85,7 +85,7 @@ class AsyncHistory:
                     self.model.count("cancelled")
             await asyncio.wait([task], timeout=CALL_S)
             if not task.done():
-                raise PromiseError(f"{operation.__name__} did not end within {CALL_S} s: {task}")
+                raise PromiseError(f"{operation.__name__} did not end within {CALL_S} s: {waits_at(task)}")
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, JetlakeError):
                 raise error
 
@@ -236,3 +236,13 @@ async def leftovers(server):
         await stream.delete()
         await js.delete_key_value("B")
         return stored, left
+
+
+def waits_at(task):
+    """Where a task stands: the calls that wait for each other, the innermost last."""
+    places, waiting = [], task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}" if frame is not None else repr(waiting))
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return " > ".join(places)

@@ -78,7 +78,7 @@ class Batch:
 
 
 class _Place:
-    """The place of a batch among those that are durable and not released: a roll-up, and what came behind it.
+    """The place of a batch among those that are durable and not acknowledged: a roll-up, and what came behind it.
 
     Attributes:
         is_ready: nothing keeps the batch but those before it.
@@ -179,8 +179,10 @@ class BatchRelease:
         # Until the log has the tombstones, a power cut brings back what was rolled up.
         removes = batch.rolls_up and error is None and not self._is_closed
         removes = removes and (store.needs_flush() or store.needs_sync())
+        if error is None:
+            self._show(batch)
         if not removes and not self._in_order:
-            self._release_counted(count, batch, error)
+            self._answer_counted(count, batch, error)
             return
         place = _Place(count, batch, error, is_ready=not removes)
         self._in_order.append(place)
@@ -189,26 +191,36 @@ class BatchRelease:
             self._commit.when_durable(store, partial(self._rolled_up, place))
 
     def _rolled_up(self, place: _Place, _error: JetlakeError | None) -> None:
-        """Release a roll-up, whatever became of its tombstones, and those that are durable behind it."""
+        """Acknowledge a roll-up, whatever became of its tombstones, and those that are durable behind it."""
         place.is_ready = True
         while self._in_order and self._in_order[0].is_ready:
             place = self._in_order.popleft()
-            self._release_counted(place.count, place.batch, place.error)
+            self._answer_counted(place.count, place.batch, place.error)
 
-    def _release_counted(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
+    def _answer_counted(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
-        self._release(batch, error)
+        self._answer(batch, error)
         if self.store.needs_flush() and not self._is_closed:
             # Removals are written only after the messages that caused them are durable.
             self._commit.mark(self.store)
 
     def _release(self, batch: Batch, error: JetlakeError | None) -> None:
-        """Acknowledge a durable batch and show it to readers, or refuse a failed one."""
+        if error is None:
+            self._show(batch)
+        self._answer(batch, error)
+
+    def _show(self, batch: Batch) -> None:
+        """Show a durable batch to readers."""
+        if not self._is_closed:
+            self.show(batch.last_sequence)
+        if batch.interested:
+            self._wake(batch.interested)
+
+    def _answer(self, batch: Batch, error: JetlakeError | None) -> None:
+        """Acknowledge a durable batch, or refuse a failed one."""
         if error is not None:
             self._turn_into_refusals(batch, error)
-        elif not self._is_closed:
-            self.show(batch.last_sequence)
         if self._acknowledges:
             if batch.replies:
                 self._account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
@@ -217,8 +229,6 @@ class BatchRelease:
         if error is None:
             for subject, header, payload in batch.republished:
                 self._account.publish(subject, b"", header, payload)
-            if batch.interested:
-                self._wake(batch.interested)
         if batch.on_durable is not None:
             batch.on_durable(error)
 
