@@ -319,6 +319,9 @@ class FileStore(IndexedStore[Segment]):
         self._is_compacting = self._compact_step(sync_here)
         return self._is_compacting
 
+    def is_behind(self) -> bool:
+        return self._filing.is_behind()
+
     def _compact_step(self, sync_here: bool) -> bool:
         log = self._log
         if self.failure is not None or self._closed:

@@ -414,6 +414,10 @@ class MessageStore(Protocol):
         """
         ...
 
+    def is_behind(self) -> bool:
+        """Return whether house-keeping is behind what was written, so that the index grows in memory."""
+        ...
+
     def mend(self) -> None:
         """Try again after the disk refused; when this returns, the next sync decides whether all is well.
 

@@ -226,6 +226,9 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     def compact_step(self, *, sync_here: bool = True) -> bool:
         return False
 
+    def is_behind(self) -> bool:
+        return False
+
     def delete(self) -> None:
         self._index.kill_below(self.last_sequence + 1)
         self._index.settle_first()

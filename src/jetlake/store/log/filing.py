@@ -31,6 +31,8 @@ __all__ = ["Filing"]
 
 _PARTS = (COLUMNS, LIVE, POSTINGS)
 _ROW_BYTES = 20
+_IN_MEMORY_MAX = 3
+"""Segments in memory that are no backlog: one that is written to, one being filed, one that became full meanwhile."""
 
 
 class Filing:
@@ -94,6 +96,11 @@ class Filing:
         else:
             self._write_on(self._draft, content, self._writing)
         return True
+
+    def is_behind(self) -> bool:
+        """Return whether more full segments wait to be filed than memory is meant for."""
+        in_memory = len(self._index.blocks) - len(self._index.subjects.filed.blocks)
+        return in_memory > _IN_MEMORY_MAX and self._log.written_bytes != self._refused_at
 
     def _write_on(self, draft: PieceDraft, content: PieceContent, writing: Steps[PieceParts]) -> None:
         """Take a step to write a piece, which tells how the segment was at the first step."""

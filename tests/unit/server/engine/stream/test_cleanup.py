@@ -6,6 +6,7 @@ from random import Random
 from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from jetlake.store.stream_folder import StreamFolder
 
 ROOT = Path("/data")
 
@@ -65,3 +66,22 @@ def test_compaction_waits_for_a_purge_but_not_for_long(make_harness, monkeypatch
     compacted.clear()
     server.advance(1.5)
     assert compacted
+
+
+def test_house_keeping_that_is_behind_goes_on_without_a_pause(make_harness, monkeypatch):
+    monkeypatch.setitem(StreamFolder.open_store.__kwdefaults__, "segment_bytes", 2000)
+    disk = FaultyDisk(Random(1))
+    disk.make_folder(ROOT)
+    server = make_harness(FolderStorage(StoreFolder(disk, ROOT), print))
+    store = server.create().store
+    for _ in range(200):
+        server.store("s.1", bytes(100))
+    index = store._index
+    assert len(index.blocks) > 10
+    server.clock.advance(1)
+    for _ in range(200):
+        server.engine.run_timers()
+        server.engine.flush()
+    assert not store.is_behind()
+    # What is left may wait: it takes little memory.
+    assert len(index.blocks) - len(index.subjects.filed.blocks) == 3
