@@ -6,6 +6,8 @@ The reasons are in decision 7 (docs/decisions).
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from _thread import start_new_thread
 from collections import deque
@@ -57,6 +59,55 @@ class LatencyHistogram:
         self.counts[-1] += 1
 
 
+class _BellThread:
+    """A thread that runs one sync after the other, and is woken by an eventfd.
+
+    Whoever wakes a thread by a lock or a queue keeps the interpreter until it waits itself: a thread that is on another
+    processor is there first, goes to sleep again and has to be woken a second time. A write to a file lets go of the
+    interpreter, so that the thread finds it free.
+
+    Attributes:
+        syncable: what is being synced; None while the thread is free.
+
+    Args:
+        run: runs a sync, and returns whether another may come.
+        ended: called at the thread's end.
+
+    Raises:
+        OSError: the system has no such handle for it.
+    """
+
+    def __init__(self, run: Callable[[Syncable | SharedSync], bool], ended: Callable[[], None]) -> None:
+        if sys.platform != "linux":
+            raise OSError("no eventfd on this system")
+        self.syncable: Syncable | SharedSync | None = None
+        self._run_sync = run
+        self._ended = ended
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
+        start_new_thread(self._run, ())
+
+    def start(self, syncable: Syncable | SharedSync) -> None:
+        """Begin a sync; the thread must be free."""
+        self.syncable = syncable
+        os.eventfd_write(self._bell, 1)
+
+    def _run(self) -> None:
+        try:
+            # Not by `eventfd_read`, which a signal would end.
+            while os.read(self._bell, 8) and (syncable := self.syncable) is not None and self._run_sync(syncable):
+                pass
+        finally:
+            self._ended()
+
+    def stop(self) -> None:
+        """End the thread, which must be free; `close` may follow when it has ended."""
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Give the handle back."""
+        os.close(self._bell)
+
+
 class Committer:
     """Runs the syncs of a `Commit`: several stores at a time, each by itself.
 
@@ -97,8 +148,9 @@ class Committer:
         self._done: deque[tuple[Syncable | SharedSync, JetlakeError | None, float]] = deque()
         self._is_woken = False
         self._busy = [0, 0]  # syncs under way: of stores and journals, and of those that change names
-        self._threads = 0
+        self._threads = 0  # that take their work from the queue
         self._ended: SimpleQueue[None] = SimpleQueue()
+        self._bell_thread: _BellThread | None = None
         self._redo = redo
         self._kernel: KernelSync[Syncable] | None = None
         self._begin_file_sync = begin_file_sync
@@ -108,6 +160,8 @@ class Committer:
         if begin_file_sync is not None:
             with suppress(OSError):  # Threads do it everywhere.
                 self._kernel = KernelSync(loop, self._finish_in_kernel)
+        with suppress(OSError):  # The queue's threads do it everywhere.
+            self._bell_thread = _BellThread(self._sync_one, lambda: self._ended.put(None))
 
     def _flushed_alone(self, syncable: Syncable) -> None:
         """Let the disk write while a thread wakes that syncs."""
@@ -129,10 +183,13 @@ class Committer:
                 return
 
     def _start_in_threads(self, syncables: Iterable[Syncable | SharedSync]) -> None:
-        busy = self._busy
+        busy, bell_thread = self._busy, self._bell_thread
         for syncable in syncables:
             busy[syncable.changes_names] += 1
-            if sum(busy) > self._threads:
+            if bell_thread is not None and bell_thread.syncable is None and not syncable.changes_names:
+                bell_thread.start(syncable)
+                continue
+            if sum(busy) - (bell_thread is not None and bell_thread.syncable is not None) > self._threads:
                 self._threads += 1
                 # Not a `Thread`, whose start waits until the other one runs.
                 start_new_thread(self._run, ())
@@ -143,6 +200,8 @@ class Committer:
         kernel, begin_file_sync = self._kernel, self._begin_file_sync
         assert kernel is not None and begin_file_sync is not None
         threads = self._busy[False]
+        if threads + len(begun) <= _THREADS_FIRST:
+            return begun
         started: list[tuple[Syncable, FileSync]] = []
         others: list[Syncable] = []
         for syncable in begun:
@@ -171,25 +230,30 @@ class Committer:
             self._ended.put(None)
 
     def _sync_all(self) -> None:
-        done = self._done
-        while (syncable := self._work.get()) is not None:
-            started = time.perf_counter()
-            error = sync(syncable)
-            done.append((syncable, error, time.perf_counter() - started))
-            if self._is_woken:
-                continue
+        while (syncable := self._work.get()) is not None and self._sync_one(syncable):
+            pass
+
+    def _sync_one(self, syncable: Syncable | SharedSync) -> bool:
+        """Sync in a thread, and have the loop told of the outcome; False when the loop has gone."""
+        started = time.perf_counter()
+        error = sync(syncable)
+        self._done.append((syncable, error, time.perf_counter() - started))
+        if not self._is_woken:
             self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self._finish)
             except RuntimeError:
-                return  # the loop has gone
+                return False
+        return True
 
     def _finish(self) -> None:
         self._is_woken = False  # First: what is done from here on wakes the loop again, or is found below.
         outcomes: dict[Syncable, JetlakeError | None] = {}
-        done = self._done
+        done, bell_thread = self._done, self._bell_thread
         while done:
             syncable, error, elapsed_s = done.popleft()
+            if bell_thread is not None and bell_thread.syncable is syncable:
+                bell_thread.syncable = None
             self._busy[syncable.changes_names] -= 1
             self.latency.observe(elapsed_s)
             self._is_quick = elapsed_s < _QUICK_S
@@ -216,5 +280,10 @@ class Committer:
             self._kernel = None
         for _ in range(self._threads):
             self._work.put(None)
-        for _ in range(self._threads):
+        bell_thread, self._bell_thread = self._bell_thread, None
+        if bell_thread is not None:
+            bell_thread.stop()
+        for _ in range(self._threads + (bell_thread is not None)):
             self._ended.get()
+        if bell_thread is not None:
+            bell_thread.close()

@@ -1,7 +1,11 @@
 """The committer: one sync at a time for each store, off the loop, and its outcome told on the loop."""
 
 import asyncio
+import os
+import signal
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -226,6 +230,71 @@ async def test_the_disk_begins_with_what_is_synced_alone(monkeypatch):
     await commit_all(lone)
     assert begun == [lone] * 3, "the last sync was slow"
     await committer.stop()
+
+
+async def commit_alone(commit, committer, store):
+    ended = asyncio.Event()
+    commit.mark(store)
+    commit.when_durable(store, lambda _error: ended.set())
+    commit.flush()
+    committer.kick()
+    await asyncio.wait_for(ended.wait(), 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a queue wakes the threads")
+async def test_a_folder_does_not_keep_the_thread_that_is_quick_to_wake():
+    commit, store, folder = Commit(always=True), Store(), Store(changes_names=True)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick())
+    await commit_alone(commit, committer, store)
+    folder.gate.clear()
+    commit.mark(folder)
+    commit.flush()
+    committer.kick()
+    for _ in range(3):
+        await commit_alone(commit, committer, store)
+    folder.gate.set()
+    await committer.stop()
+    assert len({thread.ident for thread in store.threads}) == 1
+    assert folder.threads and folder.threads[0].ident != store.threads[0].ident
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to threads")
+async def test_a_signal_ends_no_thread_that_waits_for_a_sync():
+    """The system may give a signal of the process to any of its threads."""
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(1))
+    try:
+        commit, store = Commit(always=True), Store()
+        committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick())
+        await commit_alone(commit, committer, store)
+        for count in range(1, 4):
+            signal.pthread_kill(store.threads[-1].ident, signal.SIGUSR2)
+            async with asyncio.timeout(10):
+                while len(heard) < count:
+                    await asyncio.sleep(0.001)
+            await commit_alone(commit, committer, store)
+        await committer.stop()
+        assert len(store.threads) == 4
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+async def test_stores_are_synced_where_the_system_has_no_handle_left(monkeypatch):
+    def refuse(*_arguments):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "eventfd", refuse, raising=False)
+    outcomes, _ = await run(Store())
+    assert outcomes == [None]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts handles as Linux shows them")
+async def test_a_stop_gives_all_handles_back():
+    handles = Path("/proc/self/fd")
+    before = len(list(handles.iterdir()))
+    for _ in range(3):
+        await run(Store())
+    assert len(list(handles.iterdir())) == before
 
 
 async def test_with_an_interval_no_flush_is_followed_by_a_sync():
