@@ -59,9 +59,10 @@ class _WriteAttempt:
         Raises:
             OSError: the disk refused; `cut_off` removes what it has taken.
         """
+        written = 0
         for segment in self.segments:
-            segment.write_pending(tail_bytes)
-        return sum(segment.size for segment in self.segments) - sum(self._sizes)
+            written += segment.write_pending(tail_bytes)
+        return written
 
     def new_segments(self) -> list[Segment]:
         """Return the segments whose files the attempt made."""

@@ -139,9 +139,11 @@ class LogFile:
         Raises:
             OSError: the disk refused.
         """
-        self.open()
-        self._decompress()
-        self.disk.write(self.open(), data, offset)
+        handle = self.open() if self.handle is None else self.handle
+        if self.blocks is not None:
+            self._decompress()
+            handle = self.open()
+        self.disk.write(handle, data, offset)
 
     def truncate(self, size: int) -> None:
         """Cut an open file.

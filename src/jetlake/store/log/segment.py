@@ -288,8 +288,10 @@ class Segment(Block):
         """Return the file's header."""
         return SegmentHeader(self.number, self.generation, self.key, self.first, self.high_water)
 
-    def write_pending(self, tail_bytes: int) -> None:
-        """Write what waits, the header too if the file is new; on an error `size` stays as it is.
+    def write_pending(self, tail_bytes: int) -> int:
+        """Write what waits, the header too if the file is new, and return how many bytes that was.
+
+        On an error `size` stays as it is.
 
         Args:
             tail_bytes: how much of what was written stays in memory for those who read it next.
@@ -309,6 +311,7 @@ class Segment(Block):
         self.size = self.end = start + len(data)
         self.pending.clear()
         self.file.tail.keep(start, data, tail_bytes)
+        return len(data)
 
     def take_back(self, size: int, last: int) -> None:
         """Forget what waits and what was written behind `size`, and cut the file there.

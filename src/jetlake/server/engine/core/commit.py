@@ -66,6 +66,9 @@ class _SyncQueue:
             names_max: how many of those that change names.
         """
         data, names = self._lanes
+        if len(data) == 1 and not names and count_max != 0:
+            (lone,) = data
+            return [] if lone in others else [lone]
         found = list(islice((syncable for syncable in data if syncable not in others), count_max)) if data else []
         if names:
             found += islice((syncable for syncable in names if syncable not in others), names_max)

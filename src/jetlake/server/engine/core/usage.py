@@ -102,7 +102,7 @@ class StreamUsage:
         """Return whether `count` more bytes fit below the limits of account and server."""
         if not self._is_limited:
             return True
-        server, account = self.server_room, self.account_room
+        server, account = self._server.room(self._storage), self._account.room(self._storage)
         return (server is None or server >= count) and (account is None or account >= count)
 
     @property

@@ -389,6 +389,10 @@ class Account(Routing):
         """
         if replies[0] == replies[-1] and self._acknowledge_one(replies, text, first_sequence):
             return
+        if len(replies) == 1:
+            if replies[0]:
+                self.publish(replies[0], b"", b"", b"%b%d}" % (text, first_sequence))
+            return
         if len(replies) >= _HALVED_MIN and (replies[0] == replies[1] or replies[-1] == replies[-2]):
             # Several publishers, each with one reply for many messages: a half may be all of one.
             half = len(replies) // 2
@@ -426,9 +430,11 @@ class Account(Routing):
         """Acknowledge messages that share one reply, in one piece; False when they do not, or it is no plain inbox."""
         reply = replies[0]
         taker = self._inbox(reply.rpartition(b".")[0])
+        if taker is None:
+            return False
         after = first_sequence + len(replies)
         size = len(b"%b%d}" % (text, first_sequence))
-        if taker is None or len(b"%b%d}" % (text, after - 1)) != size or replies.count(reply) != len(replies):
+        if len(b"%b%d}" % (text, after - 1)) != size or replies.count(reply) != len(replies):
             return False
         start = b"MSG %b %b %d\r\n%b" % (reply, taker.sid, size, text)
         template = start.replace(b"%", b"%%") + b"%d}\r\n"
