@@ -88,3 +88,16 @@ def test_without_a_ledger_or_a_stream_only_the_streams_memory_is_left(server, ad
         for _ in range(2):
             writer.StreamWriter(SCHEMA, options).write(iter([rows(stream, 10)]))
     assert len(numbers(admin, stream)) == 10
+
+
+def test_a_finished_batch_whose_rows_a_stream_has_rolled_up_was_not_purged(server, admin, stream, context):
+    admin.create_stream(stream, allow_rollup_hdrs=True)
+    sink = writer.StreamWriter(
+        SCHEMA, SinkOptions.of({"servers": server.url, "stream": stream, "ledger": f"L{stream}"})
+    )
+    sink.commit([sink.write(iter([rows(stream, 10)]))], 7)
+    admin.publish([(f"{stream}.0", b"-1", {"Nats-Rollup": "all"})])
+    # Killed before Spark's commit log had the batch.
+    again = sink.write(iter([rows(stream, 10)]))
+    assert (again.rows, again.duplicates) == (0, 10)
+    assert numbers(admin, stream) == [-1]

@@ -11,15 +11,22 @@ from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.enums import RetentionPolicy
-from jetlake.model.stream import StreamInfo
+from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.protocol.headers import find_value
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.sink.ledger import Ledger, written_error
 
-__all__ = ["StoredRows"]
+__all__ = ["StoredRows", "keeps_all"]
 
 _log = logging.getLogger("jetlake.spark")
+
+
+def keeps_all(config: StreamConfig) -> bool:
+    """Return whether a stream's messages stay until somebody removes them: no limit, life or roll-up does."""
+    limits = (config.max_age, config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
+    removes = config.retention is not RetentionPolicy.LIMITS or config.allow_rollup_hdrs or config.allow_msg_ttl
+    return not removes and not any(limit > 0 for limit in limits)
 
 
 class StoredRows:
@@ -64,11 +71,9 @@ class StoredRows:
             info = retrying(self._options.connection, self._info)
         except JetlakeError:
             return
-        config, state = info.config, info.state
-        limits = (config.max_age, config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
-        keeps = config.retention is RetentionPolicy.LIMITS and not any(limit > 0 for limit in limits)
-        if keeps and state.first_seq > after + 1 and state.last_seq > after:
-            raise written_error(query, batch, f"and stream {config.name} was purged since")
+        state = info.state
+        if keeps_all(info.config) and state.first_seq > after + 1 and state.last_seq > after:
+            raise written_error(query, batch, f"and stream {info.config.name} was purged since")
 
     def _last_sequence(self) -> int:
         return retrying(self._options.connection, self._look)

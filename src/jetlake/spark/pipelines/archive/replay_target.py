@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.model.enums import RetentionPolicy
-from jetlake.model.stream import StreamConfig, StreamInfo
+from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.sink.stored_rows import keeps_all
 
 __all__ = ["HELD_ID", "ReplayTarget", "Resumption", "find_target"]
 
@@ -53,7 +53,7 @@ class ReplayTarget:
             messages=info.state.messages,
             last_sequence=info.state.last_seq,
             subjects=info.config.subjects,
-            keeps_all=_keeps_all(info.config),
+            keeps_all=keeps_all(info.config),
         )
 
     @property
@@ -97,12 +97,6 @@ def _targets(kept: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
     """Return what was written down of streams, by when they were made."""
     targets = kept.get("targets", {})
     return targets if isinstance(targets, Mapping) else {}
-
-
-def _keeps_all(config: StreamConfig) -> bool:
-    limits = (config.max_age, config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
-    removes = config.retention is not RetentionPolicy.LIMITS or config.allow_rollup_hdrs or config.allow_msg_ttl
-    return not removes and not any(limit > 0 for limit in limits)
 
 
 def find_target(options: ConnectionOptions, name: str) -> ReplayTarget:
