@@ -88,12 +88,47 @@ def test_files_of_others_are_neither_joined_nor_removed(spark, orders, run_on, t
     assert (tmp_path / "data" / "precious.csv").read_text() == "1"
     totals = sql(f'from: total, to: "parquet:{tmp_path}/totals", mode: complete')
     run_on(orders, totals)
-    (tmp_path / "totals" / "read.me").write_text("what this is")
+    for foreign in ("read.me", "batch-of-mine.txt", "batch-00000000-notes.parquet"):
+        (tmp_path / "totals" / foreign).write_text("what this is")
+    # Another pipeline's folder behind a link.
+    beside = sql(f'from: orders, to: "parquet:{tmp_path}/beside"', "beside")
+    run_on(orders, beside)
+    (tmp_path / "totals" / "link").symlink_to(tmp_path / "beside")
     orders.admin().publish([("orders.x", b'{"id": 10}')])
     run_on(orders, totals)
-    assert [row.orders for row in spark.read.parquet(f"{tmp_path}/totals/*.parquet").collect()] == [11]
+    assert [row.orders for row in spark.read.parquet(f"{tmp_path}/totals/batch-*-00000.*").collect()] == [11]
     run_on(orders, SqlReset(totals.spec, "total-parquet"))
-    assert sorted(path.name for path in (tmp_path / "totals").iterdir() if path.name[0] not in "._") == ["read.me"]
+    left = sorted(path.name for path in (tmp_path / "totals").iterdir() if path.name[0] not in "._")
+    assert left == ["batch-00000000-notes.parquet", "batch-of-mine.txt", "link", "read.me"]
+    assert spark.read.parquet(f"{tmp_path}/beside").count() == 10
+
+
+def test_no_folder_lies_inside_that_of_another_pipeline(orders, run_on, tmp_path):
+    orders.admin().publish([("orders.x", b"no json")])
+    totals = sql(f'from: total, to: "parquet:{tmp_path}/totals", mode: complete', bad=f"parquet:{tmp_path}/totals/bad")
+    inside = rf"totals/bad lies inside .*{tmp_path.name}/totals, which is written by sql own/total-parquet"
+    with pytest.raises(ConfigError, match=inside):
+        run_on(orders, totals)
+
+
+def test_a_reset_removes_no_folder_that_is_no_checkpoint(orders, run_on, tmp_path):
+    check = tmp_path / "check"
+    for sink in ("total-parquet", "total-console", "orders-stream"):
+        (check / sink).mkdir(parents=True)
+        (check / sink / "thesis.txt").write_text("precious")
+    for sink in ('from: total, to: "parquet:{}", mode: complete', "from: total, to: console, mode: complete"):
+        pipeline = sql(sink.format(tmp_path / "lake"))
+        for action in (pipeline, SqlReset(pipeline.spec, pipeline.spec.sinks[0].name)):
+            with pytest.raises(ConfigError, match="holds other files: a checkpoint begins in an empty folder"):
+                run_on(orders, action, checkpoint=str(check))
+    own = sql('from: orders, to: "stream:OUT", subject: OUT.x')
+    with pytest.raises(ConfigError, match="holds other files"):
+        run_on(orders, SqlReset(own.spec, "orders-stream"), checkpoint=str(check))
+    assert len(list(check.rglob("thesis.txt"))) == 3
+    (check / "orders-stream" / "thesis.txt").unlink()
+    run_on(orders, own, checkpoint=str(check))
+    run_on(orders, SqlReset(own.spec, "orders-stream"), checkpoint=str(check))
+    assert not (check / "orders-stream").exists()
 
 
 def test_a_lock_that_was_torn_is_no_end(spark, orders, run_on, tmp_path):

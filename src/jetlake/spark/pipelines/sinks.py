@@ -22,7 +22,15 @@ from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.sink.ledger import Ledger
 
-__all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "is_own_header", "start_folder", "start_stream"]
+__all__ = [
+    "DUPLICATE_WINDOW_S",
+    "ensure_stream",
+    "folder_owner",
+    "is_own_header",
+    "start_folder",
+    "start_stream",
+    "stream_owner",
+]
 
 DUPLICATE_WINDOW_S = 3600.0
 """How long a stream that a pipeline makes for itself knows message ids again."""
@@ -35,6 +43,16 @@ def is_own_header(key: str, prefix: str) -> str:
     be refused, or delete the message once more, and a roll-up would purge the messages before it.
     """
     return f"not (startswith({key}, '{prefix}') or startswith({key}, 'Nats-'))"
+
+
+def folder_owner(owner: str, folder_id: str) -> str:
+    """Return whose the checkpoint of a query is that writes to a folder."""
+    return f"{owner} {folder_id}"
+
+
+def stream_owner(owner: str, target: Target) -> str:
+    """Return whose the checkpoint of a query is that writes to a stream."""
+    return f"{owner} to {target}"
 
 
 def start_folder(
@@ -59,7 +77,7 @@ def start_folder(
     sink = FolderSink(run.spark, target.value, target.kind, partition_by)
     lock = run.closing.enter_context(locked(sink.files, name))
     folder_id = claim_folder(sink.files, owner)
-    claim_checkpoint(FileSystem(run.spark, checkpoint), f"{owner} {folder_id}")
+    claim_checkpoint(FileSystem(run.spark, checkpoint), folder_owner(owner, folder_id))
 
     def add(batch_frame: DataFrame, batch: int) -> None:
         lock.require()
@@ -92,7 +110,7 @@ def start_stream(
     Raises:
         ConfigError: the checkpoint is not this owner's.
     """
-    claim_checkpoint(FileSystem(run.spark, checkpoint), f"{owner} to {target}")
+    claim_checkpoint(FileSystem(run.spark, checkpoint), stream_owner(owner, target))
     writer = run.settings.triggered(frame, name, checkpoint).outputMode(mode)
     sink = {**run.settings.connection, "stream": target.value, **options}
     if mode != "update":

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import NOTES, batch_files, is_data_file, is_own_file, writer_options
+from jetlake.spark.pipelines.lake.folder_sink import NOTES, batch_files, is_data_file, own_files, writer_options
 
 __all__ = ["Compacted", "compact", "finish_compaction", "plan_compaction"]
 
@@ -59,7 +59,7 @@ def compact(spark: SparkSession, root: str, format_name: str, target_bytes: int)
     finish_compaction(files)
     # The last batch may be repeated, and must then find its own files.
     kept = batch_files(files)
-    data = {path: size for path, size in files.files().items() if is_own_file(path) and path not in kept}
+    data = {path: size for path, size in own_files(files).items() if path not in kept}
     groups = plan_compaction(data, target_bytes)
     for group in groups:
         _compact_group(spark, files, format_name, group)

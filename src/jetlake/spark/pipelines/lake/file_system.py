@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,6 +18,7 @@ class FileSystem:
     """A folder, asked through Spark's own file system layer; paths are relative to it."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
         context = spark.sparkContext
         jvm = context._jvm
         assert jvm is not None
@@ -30,6 +32,13 @@ class FileSystem:
             raise SparkError(f"folder {root!r} can't be used: {error.java_exception.getMessage()}") from None
         self._root = self._system.makeQualified(path)
         self.root = str(self._root.toString())
+
+    def parents(self) -> Iterator[FileSystem]:
+        """Yield the folders that this one lies in, the nearest first."""
+        parent = self._root.getParent()
+        while parent is not None:
+            yield FileSystem(self._spark, str(parent.toString()))
+            parent = parent.getParent()
 
     def path(self, relative: str = "") -> str:
         """Return the whole path, for Spark's readers and writers."""

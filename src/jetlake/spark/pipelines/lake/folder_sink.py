@@ -9,6 +9,7 @@ The reasons are in decision 19 (docs/decisions).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -22,12 +23,13 @@ __all__ = [
     "BATCHES",
     "FORMATS",
     "NOTES",
+    "OWNER",
     "STAGING",
     "FolderSink",
     "batch_files",
     "file_name",
     "is_data_file",
-    "is_own_file",
+    "own_files",
     "writer_options",
 ]
 
@@ -38,8 +40,11 @@ STAGING = f"{NOTES}/staging"
 BATCHES = f"{NOTES}/batches"
 """Where a folder notes the files of its last batch."""
 
-# What the names of all files begin with that are put into a folder.
-_BATCH = "batch-"
+OWNER = f"{NOTES}/owner.json"
+"""Where a folder says whose it is."""
+
+# The names of all files that this sink, or a compaction, puts into a folder.
+_OWN_NAME = re.compile(r"batch-[0-9]{8,}-([0-9]{5,}|compact-[0-9A-Za-z]+)\.[0-9A-Za-z.-]+")
 
 # The zone that is written is the one that is meant, whatever the session's is.
 _WRITER_OPTIONS = {
@@ -57,16 +62,25 @@ def is_data_file(path: str) -> bool:
     return not any(part.startswith(("_", ".")) for part in PurePosixPath(path).parts)
 
 
-def is_own_file(path: str) -> bool:
-    """Return whether a path inside the folder is a file of rows that this sink, or a compaction, has put there."""
-    return is_data_file(path) and PurePosixPath(path).name.startswith(_BATCH)
+def own_files(files: FileSystem) -> dict[str, int]:
+    """Return the files of rows that this sink, or a compaction, has put into the folder, with their sizes.
+
+    Folders of other pipelines that lie inside, or that a link leads to, are left out.
+    """
+    found = files.files()
+    others = tuple(path[: -len(OWNER)] for path in found if path.endswith(f"/{OWNER}"))
+    return {path: size for path, size in found.items() if _is_own_name(path) and not path.startswith(others)}
+
+
+def _is_own_name(path: str) -> bool:
+    return is_data_file(path) and _OWN_NAME.fullmatch(PurePosixPath(path).name) is not None
 
 
 def file_name(path: str, batch: int, number: int) -> str:
     """Return the place of a staged file: in its partition, under a name that says the batch."""
     place = PurePosixPath(path)
     suffix = place.name.partition(".")[2]
-    return str(place.with_name(f"{_BATCH}{batch:08d}-{number:05d}.{suffix}"))
+    return str(place.with_name(f"batch-{batch:08d}-{number:05d}.{suffix}"))
 
 
 def batch_files(files: FileSystem) -> set[str]:
@@ -97,8 +111,8 @@ class FolderSink:
     def replace_all(self, frame: DataFrame, batch: int) -> None:
         """Let the folder hold the rows of this batch only; files of others stay."""
         placed = self._place(self._stage(frame, batch), batch)
-        for path in self.files.files():
-            if is_own_file(path) and path not in placed:
+        for path in own_files(self.files):
+            if path not in placed:
                 self.files.delete(path)
 
     def _stage(self, frame: DataFrame, batch: int) -> str:

@@ -20,13 +20,20 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.console import collect_shown, print_rows
-from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
+from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder, remove_checkpoint
 from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import BATCHES, NOTES, is_own_file
+from jetlake.spark.pipelines.lake.folder_sink import BATCHES, NOTES, own_files
 from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
-from jetlake.spark.pipelines.sinks import ensure_stream, is_own_header, start_folder, start_stream
+from jetlake.spark.pipelines.sinks import (
+    ensure_stream,
+    folder_owner,
+    is_own_header,
+    start_folder,
+    start_stream,
+    stream_owner,
+)
 from jetlake.spark.pipelines.sql.sql_errors import explain_failure
 from jetlake.spark.pipelines.sql.sql_file import SqlFile, SqlSink, SqlSource, Watermark, field_names
 from jetlake.spark.sink.row_encoder import RowEncoder
@@ -210,16 +217,20 @@ class SqlReset:
     def run(self, run: Run) -> None:
         """Remove the checkpoint, and a folder's files before it: a reset that is cut off is done again."""
         sink = self._chosen()
+        checkpoint = FileSystem(run.spark, SqlPipeline(self.spec).checkpoint(sink, run.settings))
+        owner = _owner(self.spec, sink)
         if sink.target.is_folder:
             files = FileSystem(run.spark, sink.target.value)
             run.closing.enter_context(locked(files, self.name))
-            claim_folder(files, _owner(self.spec, sink))
-            written = [path for path in files.files() if is_own_file(path)]
+            claim_checkpoint(checkpoint, folder_owner(owner, claim_folder(files, owner)))
+            written = own_files(files)
             for path in written:
                 files.delete(path)
             files.delete(BATCHES)
             run.facts["files removed"] = len(written)
-        FileSystem(run.spark, SqlPipeline(self.spec).checkpoint(sink, run.settings)).delete("")
+        else:
+            claim_checkpoint(checkpoint, stream_owner(owner, sink.target) if sink.target.kind == "stream" else owner)
+        remove_checkpoint(checkpoint)
         if sink.target.kind == "stream":
             run.facts["left alone"] = f"the messages in stream {sink.target.value}: purge it to have every row once"
 
