@@ -255,7 +255,7 @@ def test_a_delta_table_takes_a_large_batch_in_little_memory(spark, server_of, ru
     assert DeltaTable(lake).count() == 120_000
 
 
-def test_a_batch_that_broke_off_is_replaced(spark, tmp_path, monkeypatch):
+def test_a_batch_that_broke_off_is_finished(spark, tmp_path, monkeypatch):
     sink = FolderSink(spark, str(tmp_path / "folder"), "parquet", ["part"])
     sink.add(spark.createDataFrame([(1, 1), (2, 2)], "n int, part int"), 0)
     moves = []
@@ -267,15 +267,49 @@ def test_a_batch_that_broke_off_is_replaced(spark, tmp_path, monkeypatch):
             raise OSError("the power is gone")
         real_move(files, source, target)
 
+    def rows():
+        found = spark.read.parquet(str(tmp_path / "folder")).orderBy("n").collect()
+        return [(row.n, row.part) for row in found]
+
     monkeypatch.setattr(FileSystem, "move", failing_move)
     with pytest.raises(OSError, match="power"):
         sink.add(spark.createDataFrame([(3, 1), (4, 2)], "n int, part int"), 1)
     monkeypatch.undo()
-    sink.add(spark.createDataFrame([(3, 2), (4, 3)], "n int, part int"), 1)
-    rows = spark.read.parquet(str(tmp_path / "folder")).orderBy("n").collect()
-    assert [(row.n, row.part) for row in rows] == [(1, 1), (2, 2), (3, 2), (4, 3)]
-    sink.replace_all(spark.createDataFrame([(9, 9)], "n int, part int"), 2)
-    assert [row.n for row in spark.read.parquet(str(tmp_path / "folder")).collect()] == [9]
+    # By now the stream may have lost what the batch has read.
+    nothing = spark.createDataFrame([], "n int, part int")
+    for _ in range(2):
+        assert not sink.add(nothing, 1)
+        assert rows() == [(1, 1), (2, 2), (3, 1), (4, 2)]
+    # A file that was taken away, or that a power cut left short: the batch is computed again.
+    for damage in (Path.unlink, lambda path: path.write_bytes(b"PAR1")):
+        file = next((tmp_path / "folder" / "part=1").glob("batch-00000001-*"))
+        file.with_name(f".{file.name}.crc").unlink()
+        damage(file)
+        assert sink.add(spark.createDataFrame([(3, 1), (4, 3)], "n int, part int"), 1)
+        assert rows() == [(1, 1), (2, 2), (3, 1), (4, 3)]
+    for _ in range(2):
+        sink.replace_all(spark.createDataFrame([(9, 9)], "n int, part int"), 2)
+        assert rows() == [(9, 9)]
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_what_is_archived_stays_though_its_batch_is_repeated_and_the_stream_has_lost_it(
+    spark, server_of, run_on, tmp_path, format_name
+):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    archive = Archive("A", str(tmp_path), format_name)
+    for _ in range(2):
+        admin.fill("A", 10)
+        run_on(server, archive)
+    # Killed between the folder and Spark's commit log, and started again when all that it has read is gone.
+    for file in (tmp_path / "_jetlake" / "checkpoint" / "commits").glob("*1*"):
+        file.unlink()
+    admin.api("STREAM.PURGE.A")
+    admin.fill("A", 5)
+    run_on(server, archive)
+    assert dict(run_on(server, Verify("A", str(tmp_path))).summary.facts) == {"gone from the stream": 20, "the same": 5}
 
 
 @pytest.mark.parametrize("format_name", ["parquet", "json"])

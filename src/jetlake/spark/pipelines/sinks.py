@@ -81,12 +81,15 @@ def start_folder(
 
     def add(batch_frame: DataFrame, batch: int) -> None:
         lock.require()
-        # Results are small, and a batch that only closes windows brings none: no file for nothing.
         kept = batch_frame.persist()
         try:
+            # All of it is computed in any case, for windows and sums are kept with the batch; a folder that has the
+            # batch already does not ask for it. Results are small, and a batch that only closes windows brings none:
+            # no file for nothing.
+            rows = kept.count()
             if mode == "complete":
                 sink.replace_all(kept.coalesce(1), batch)
-            elif not kept.isEmpty():
+            elif rows:
                 sink.add(kept.coalesce(1), batch)
         finally:
             kept.unpersist()

@@ -1,8 +1,8 @@
 """Writes micro-batches into a folder so that every reader, not only Spark, finds every row exactly once.
 
 A batch is written aside, its file names are noted, and then the files are moved to their places. A batch that is
-repeated after a crash first removes what the note names. So the folder holds plain files without a log that readers
-would have to know, and small files can be put together later.
+repeated after a crash is finished by its note, and not computed again: by then the stream may have lost its messages.
+So the folder holds plain files without a log that readers would have to know, and small ones can be put together later.
 
 The reasons are in decision 19 (docs/decisions).
 """
@@ -10,8 +10,9 @@ The reasons are in decision 19 (docs/decisions).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -89,6 +90,13 @@ def batch_files(files: FileSystem) -> set[str]:
     return {path for note in notes for path in files.read_json(note)["files"]}
 
 
+class _Staged(NamedTuple):
+    """A file of a batch: where it was written aside, and how large it is."""
+
+    aside: str
+    bytes: int
+
+
 class FolderSink:
     """A folder of files, to which the batches of one query are added.
 
@@ -104,42 +112,62 @@ class FolderSink:
         self._partition_by = list(partition_by)
 
     def add(self, frame: DataFrame, batch: int) -> bool:
-        """Add the rows of a batch; adding it again replaces what it added before. Says that they were computed."""
-        self._place(self._stage(frame, batch), batch)
-        return True
+        """Add the rows of a batch, unless they are there or aside already; says whether they were computed."""
+        is_new = not self._is_whole(batch)
+        if is_new:
+            self._stage(frame, batch)
+        self._place(batch)
+        return is_new
 
     def replace_all(self, frame: DataFrame, batch: int) -> None:
         """Let the folder hold the rows of this batch only; files of others stay."""
-        placed = self._place(self._stage(frame, batch), batch)
+        self.add(frame, batch)
+        placed = self._noted(batch)
         for path in own_files(self.files):
             if path not in placed:
                 self.files.delete(path)
 
-    def _stage(self, frame: DataFrame, batch: int) -> str:
+    def _noted(self, batch: int) -> Mapping[str, _Staged]:
+        """Return the files of a batch by their places; none when it was not written aside to its end."""
+        note = self.files.read_json(_note(batch)) or {"files": {}}
+        return {path: _Staged(**staged) for path, staged in note["files"].items()}
+
+    def _is_whole(self, batch: int) -> bool:
+        """Return whether every file of a batch is in its place, or aside, as it was written."""
+        if not self.files.exists(_note(batch)):
+            return False
+        sizes = self.files.files()
+        return all(file.bytes in (sizes.get(path), sizes.get(file.aside)) for path, file in self._noted(batch).items())
+
+    def _stage(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch aside, and note where its files belong."""
         self._undo(batch)
         staging = f"{STAGING}/{batch}"
         writer = frame.write.format(self._format).mode("overwrite").options(**writer_options(self._format))
         writer.partitionBy(*self._partition_by).save(self.files.path(staging))
-        return staging
+        prefix = len(staging) + 1
+        staged = {path: size for path, size in self.files.files(staging).items() if is_data_file(path[prefix:])}
+        places = {
+            file_name(path[prefix:], batch, number): {"aside": path, "bytes": size}
+            for number, (path, size) in enumerate(staged.items())
+        }
+        self.files.write_json(_note(batch), {"files": places})
 
     def _undo(self, batch: int) -> None:
-        """Remove what an attempt that broke off has left."""
-        note = f"{BATCHES}/{batch}.json"
-        left = self.files.read_json(note)
-        if left is not None:
-            for path in left["files"]:
-                self.files.delete(path)
-            self.files.delete(note)
+        """Remove what is left of a batch whose files are not whole."""
+        for path in self._noted(batch):
+            self.files.delete(path)
+        self.files.delete(_note(batch))
 
-    def _place(self, staging: str, batch: int) -> set[str]:
-        """Move staged files to their places, with a note first that says which they are."""
-        prefix = len(staging) + 1
-        staged = [path for path in self.files.files(staging) if is_data_file(path[prefix:])]
-        moves = {path: file_name(path[prefix:], batch, number) for number, path in enumerate(staged)}
-        self.files.write_json(f"{BATCHES}/{batch}.json", {"files": list(moves.values())})
-        for source, target in moves.items():
-            self.files.move(source, target)
-        self.files.delete(staging)
+    def _place(self, batch: int) -> None:
+        """Move the files that are still aside to their places."""
+        for path, file in self._noted(batch).items():
+            if self.files.exists(file.aside):
+                self.files.move(file.aside, path)
+        self.files.delete(f"{STAGING}/{batch}")
         # The batch before is in Spark's commit log when this one runs: it will not be repeated.
-        self.files.delete(f"{BATCHES}/{batch - 1}.json")
-        return set(moves.values())
+        self.files.delete(_note(batch - 1))
+
+
+def _note(batch: int) -> str:
+    return f"{BATCHES}/{batch}.json"
