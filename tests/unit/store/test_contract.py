@@ -189,6 +189,16 @@ def test_erasing_removes_as_well(store: MessageStore) -> None:
     ]
 
 
+def test_a_large_message_is_erased(store: MessageStore) -> None:
+    fill(store, 1)
+    # Half of it is more than the length of a subject can say.
+    store.append(b"s.0", b"", b"x" * 140_000, 5000)
+    store.flush()
+    assert store.remove(2, erase=True)
+    store.flush()
+    assert sequences(store) == [1]
+
+
 def test_last_by_subject(store: MessageStore) -> None:
     fill(store, 30)
     store.append(b"other", b"", b"x", 5000)

@@ -71,6 +71,7 @@ HEAD_SIZE = 22
 HASH_SIZE = 8
 
 _LENGTH_MASK = HEADER_FLAG - 1
+_SUBJECT_MAX = (1 << 16) - 1
 _SEQUENCE_JUMP_MAX = 1 << 32
 _HEAD = struct.Struct("<IQqH")
 _NUMBER = struct.Struct("<I")
@@ -174,7 +175,7 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
         noise: what takes the place of subject, header and payload: all bytes between the lengths and the hash.
     """
     length = HEAD_SIZE + len(noise) + HASH_SIZE
-    body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise))) + noise
+    body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise), _SUBJECT_MAX)) + noise
     return body + xxh3_64_digest(body, seed)
 
 
