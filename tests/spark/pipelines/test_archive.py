@@ -336,3 +336,27 @@ def test_a_compaction_that_broke_off_is_finished(spark, tmp_path, monkeypatch, f
         spark.read.format(format_name).schema("sequence bigint, data binary").load(root).orderBy("sequence").collect()
     )
     assert [(row.sequence, bytes(row.data)) for row in rows] == [(batch, b"\x00\xff") for batch in range(4)]
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_folders_may_be_called_as_one_likes(spark, server_of, run_on, tmp_path, format_name):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A", subjects=["A.>", "$A.>"])
+    admin.create_stream("B", subjects=["B.>"])
+    lake = tmp_path / ("my lake{1,2}*?größe#+" if format_name == "delta" else "my lake[1]{1,2}*?größe%20#+\\")
+    admin.fill("A", 10)
+    admin.publish([("$A.x", b"10")])
+    for _ in range(3):
+        run_on(server, Archive("A", str(lake), format_name, compact_bytes=1 << 20))
+        admin.fill("A", 1)
+    same = dict(run_on(server, Verify("A", str(lake))).summary.facts)
+    assert same == {"the same": 13, "not archived yet": 1}
+    whole = spark.read.format("jetstream").option("servers", server.url).option("archive", str(lake)).load("A")
+    assert sorted(row.sequence for row in whole.select("sequence").collect()) == list(range(1, 15))
+    again = run_on(server, Replay(str(lake), "B", subject_map=(("A.>", "B.>"), ("$A.>", "B.>"))))
+    assert again.summary.rows == 13
+    if format_name == "delta":
+        for name in ("a[1]", "a%20b", "a|b"):
+            with pytest.raises(ConfigError, match="a Delta table can't be written to"):
+                run_on(server, Archive("A", str(tmp_path / name), "delta"))

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from jetlake.client.tables.plan.offsets import StreamOffset, logged_offset
 from jetlake.errors import ConfigError, OffsetError, UnsupportedStreamError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     # Loaded with the first archive: to import it takes longer than most of what a task without one imports.
     from pyarrow import fs
 
-__all__ = ["NOTES", "Lake", "open_file_system", "open_lake"]
+__all__ = ["NOTES", "Lake", "delta_files", "open_file_system", "open_lake"]
 
 NOTES = "_jetlake"
 """The folder inside an archive that holds its notes; readers of files leave out what begins with an underscore."""
@@ -59,7 +60,10 @@ def open_lake(path: str, stream: str, subjects: tuple[str, ...]) -> Lake:
     batch, offset = _last_batch(path, system, described.get("checkpoint") or f"{root}/{NOTES}/checkpoint", stream)
     if offset is None:
         raise ConfigError(f"option archive={path!r}: the archive has not finished its first batch yet")
-    files = _delta_files(path) if described["format"] == "delta" else _files(path, system, root, batch)
+    if described["format"] == "delta":
+        files = {f"{root}/{file}": 0 for file in delta_files(path)}
+    else:
+        files = _files(path, system, root, batch)
     return Lake(offset, tuple(sorted(files.items())))
 
 
@@ -125,13 +129,21 @@ def _is_of(path: str, batch: int) -> bool:
     return number is None or int(number[1]) <= batch
 
 
-def _delta_files(path: str) -> dict[str, int]:
+def delta_files(path: str) -> list[str]:
+    """Return the files of a Delta table, as they are called below its folder.
+
+    Raises:
+        ConfigError: the deltalake package is missing.
+    """
+    import pyarrow as pa
+
     try:
         import deltalake
     except ImportError:
         raise ConfigError("archives of format delta need deltalake on the driver: install jetlake[delta]") from None
-    table = deltalake.DeltaTable(path)
-    return {open_file_system(uri)[1]: 0 for uri in table.file_uris()}
+    # The log has them as in a URL; the table's own URIs mix what is encoded there with what is a part of a name.
+    added = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
+    return [unquote(file) for file in added.column("path").to_pylist()]
 
 
 def open_file_system(path: str) -> tuple[fs.FileSystem, str]:

@@ -15,7 +15,7 @@ from jetlake.spark.pipelines.archive.replay_target import find_target
 from jetlake.spark.pipelines.checks import check_source
 from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
 from jetlake.spark.pipelines.lake.compaction import Compacted, compact, finish_compaction
-from jetlake.spark.pipelines.lake.delta_sink import DeltaSink, compact_delta
+from jetlake.spark.pipelines.lake.delta_sink import DeltaSink, check_delta_path, compact_delta
 from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.lake.folder_sink import FORMATS, NOTES, FolderSink
 from jetlake.spark.pipelines.lake.lake_lock import LakeLock, locked
@@ -94,6 +94,8 @@ class Archive:
 
     def check(self, settings: PipelineSettings) -> None:
         """Find a wrong option or a missing stream."""
+        if self.format == "delta":
+            check_delta_path(self.target)
         check_source(self._source_options(settings))
 
     def _source_options(self, settings: PipelineSettings) -> dict[str, str]:

@@ -55,12 +55,12 @@ def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has
     if chosen == "delta":
         return read_delta(spark, source, schema)
     if described.get("format") == chosen:
-        return spark.read.format(chosen).schema(schema).load(files.root).select(*schema.fieldNames())
-    found = spark.read.format(chosen).load(files.root)
+        return spark.read.format(chosen).schema(schema).load(files.pattern()).select(*schema.fieldNames())
+    found = spark.read.format(chosen).load(files.pattern())
     if chosen == "json":
         # Texts in JSON are times and Base64, which only a schema tells.
         fields = [field for field in archive_schema(raw_headers=True).fields if field.name in found.columns]
-        found = spark.read.schema(StructType(fields)).json(files.root)
+        found = spark.read.schema(StructType(fields)).json(files.pattern())
     return adapted(found, source, has_times=has_times)
 
 

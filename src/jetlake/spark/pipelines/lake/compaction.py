@@ -69,7 +69,7 @@ def compact(spark: SparkSession, root: str, format_name: str, target_bytes: int)
 def _compact_group(spark: SparkSession, files: FileSystem, format_name: str, group: list[str]) -> None:
     # Lines of JSON need no reading: what is text stays the same text.
     read_as = "text" if format_name == "json" else format_name
-    rows = spark.read.format(read_as).load([files.path(path) for path in group])
+    rows = spark.read.format(read_as).load([files.pattern(path) for path in group])
     if "sequence" in rows.columns:
         rows = rows.sort("sequence")
     writer = rows.coalesce(1).write.format(read_as).mode("overwrite").options(**writer_options(format_name))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.lake.lake import open_file_system
+from jetlake.spark.lake.lake import delta_files, open_file_system
 from jetlake.spark.pipelines.lake.compaction import Compacted
 from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.lake.folder_sink import NOTES, STAGING
 
-__all__ = ["DeltaSink", "compact_delta", "read_delta"]
+__all__ = ["DeltaSink", "check_delta_path", "compact_delta", "read_delta"]
 
 
 # What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
@@ -26,6 +28,9 @@ _ROW_GROUP_BYTES = 8 << 20
 # The table's writer holds a file of each open partition in memory until the file is this large.
 _FILE_BYTES = 16 << 20
 
+
+# What the package does not take in the path of a local folder, or takes for something else.
+_UNSUITED = re.compile(r"[][\\^|]|%[0-9A-Fa-f]{2}")
 
 # Says that the table was begun.
 _TABLE = f"{NOTES}/table.json"
@@ -152,7 +157,22 @@ def _deltalake() -> Any:
 
 def read_delta(spark: SparkSession, path: str, columns: StructType) -> DataFrame:
     """Return the table's rows: its files are plain Parquet, of which the current version names those that count."""
-    files = _deltalake().DeltaTable(path).file_uris()
-    if not files:
+    _deltalake()
+    files = FileSystem(spark, path)
+    paths = [files.pattern(file) for file in delta_files(path)]
+    if not paths:
         return spark.createDataFrame([], columns)
-    return spark.read.schema(columns).parquet(*files).select(*columns.fieldNames())
+    return spark.read.schema(columns).parquet(*paths).select(*columns.fieldNames())
+
+
+def check_delta_path(path: str) -> None:
+    """Make sure that the deltalake package can write there: of some characters it makes others, or an end.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    found = None if "://" in path else _UNSUITED.search(str(Path(path).absolute()))
+    if found is not None:
+        raise ConfigError(
+            f"a Delta table can't be written to {path}, for its path holds {found[0]!r}: choose another folder"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from pyspark.sql import SparkSession
 from jetlake.errors import SparkError
 
 __all__ = ["FileSystem"]
+
+# What has a meaning of its own in the paths that Spark reads.
+_GLOB = re.compile(r"[][{}*?\\]")
 
 
 class FileSystem:
@@ -41,8 +45,12 @@ class FileSystem:
             parent = parent.getParent()
 
     def path(self, relative: str = "") -> str:
-        """Return the whole path, for Spark's readers and writers."""
+        """Return the whole path, for Spark's writers."""
         return f"{self.root}/{relative}" if relative else self.root
+
+    def pattern(self, relative: str = "") -> str:
+        """Return the pattern that means this path alone, for Spark's readers."""
+        return _GLOB.sub(r"\\\g<0>", self.path(relative))
 
     def _at(self, relative: str) -> Any:
         return self._path_of(self._root, relative) if relative else self._root
