@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
-from jetlake.client.tables.options.option_values import boolean, duration_s, names, text
+from jetlake.client.tables.options.option_values import boolean, duration_s, names, text, timeout_s
 from jetlake.errors import ConfigError
 from jetlake.model.api import api_prefix
 from jetlake.spark.options.connection_pool import leased
@@ -77,10 +77,10 @@ class ConnectionOptions:
     )
     domain: str = option("domain", consumer_name, "", "none", "JetStream domain of the streams.")
     connect_timeout_s: float = option(
-        "connectTimeout", duration_s, 5.0, "5s", "How long one attempt to connect may take."
+        "connectTimeout", timeout_s, 5.0, "5s", "How long one attempt to connect may take."
     )
     request_timeout_s: float = option(
-        "requestTimeout", duration_s, 5.0, "5s", "How long to wait for one answer of the server."
+        "requestTimeout", timeout_s, 5.0, "5s", "How long to wait for one answer of the server."
     )
     retry_for_s: float = option(
         "retryFor",

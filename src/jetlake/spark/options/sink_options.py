@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jetlake.client.tables.options.option_values import choice, duration_s, positive, text
+from jetlake.client.tables.options.option_values import choice, positive, text, timeout_s
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
@@ -68,7 +68,7 @@ class SinkOptions:
     )
     ack_timeout_s: float = option(
         "ackTimeout",
-        duration_s,
+        timeout_s,
         10.0,
         "10s",
         "How long to wait for an acknowledgement before publishing again under the same id.",

@@ -58,6 +58,8 @@ def test_values(given, field, value):
         ({"subjects": "a..b"}, "no valid subject"),
         ({"subjects": "[1]"}, "strings only"),
         ({"maxMessagesPerTrigger": "0"}, "at least 1"),
+        ({"requestTimeout": "0s"}, "it must be more than 0"),
+        ({"connectTimeout": "0"}, "it must be more than 0"),
         ({"maxMessagesPerTrigger": "many"}, "not a whole number"),
         ({"maxMessagesPerTrigger": "-3"}, "negative"),
         ({"maxBytesPerTrigger": "16 apples"}, "not a size"),
@@ -125,6 +127,7 @@ def test_sparks_own_options_pass():
         ({"messageId": "uuid"}, "none of"),
         ({"startingPosition": "latest"}, "unknown for writing"),
         ({"publishWindow": "0"}, "at least 1"),
+        ({"ackTimeout": "0s"}, "it must be more than 0"),
     ],
 )
 def test_sink_refusals(given, reason):

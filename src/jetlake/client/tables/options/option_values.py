@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["boolean", "byte_size", "choice", "count", "duration_s", "names", "positive", "text"]
+__all__ = ["boolean", "byte_size", "choice", "count", "duration_s", "names", "positive", "text", "timeout_s"]
 
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {
@@ -97,6 +97,14 @@ def duration_s(value: str) -> float:
     if match is None or factor is None:
         raise ValueError("it is not a duration such as 0.5, 100ms, 30s or 5 minutes")
     return float(match[1]) * factor
+
+
+def timeout_s(value: str) -> float:
+    """Read a duration that lets something happen."""
+    seconds = duration_s(value)
+    if seconds == 0:
+        raise ValueError("it must be more than 0")
+    return seconds
 
 
 def boolean(value: str) -> bool:
