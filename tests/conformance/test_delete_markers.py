@@ -28,6 +28,19 @@ async def test_age_leaves_a_marker(server, clock):
     await bench.close()
 
 
+async def test_a_republished_marker_names_the_message_that_ended(server, clock):
+    republish = {"src": "s.>", "dest": "again.>"}
+    bench = await Workbench.open(server, max_age=SECOND, subject_delete_marker_ttl=90 * SECOND, republish=republish)
+    await bench.data.subscribe("again.>", "7")
+    await bench.store("s.a")
+    await bench.take()
+    clock.advance(1)
+    marker = await bench.take()
+    assert b"\r\nNats-Sequence: 2\r\n" in marker.header
+    assert b"\r\nNats-Last-Sequence: 1\r\n" in marker.header
+    await bench.close()
+
+
 async def test_lives_shorter_than_a_markers(pair):
     for name, config in (("MANY", {}), ("ONE", {"max_msgs_per_subject": 1})):
         config = {"subject_delete_marker_ttl": 90 * SECOND, **config}

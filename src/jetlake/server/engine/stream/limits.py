@@ -139,7 +139,7 @@ class Limits:
 
     def _enforce(self, limits: StoreLimits, now_ns: int) -> None:
         """Remove what is over the limits, and set the timer for the next message to expire."""
-        until_ns = self._markers.expect_aged(now_ns)
+        until_ns = self._markers.removable_until(now_ns)
         removed = self._store.enforce(limits, until_ns, self._lifetimes.ageless)
         if removed:
             self._cleanup.schedule()
@@ -152,9 +152,10 @@ class Limits:
     def _remove_expired(self, now_ns: int) -> None:
         self._timer = None
         self._is_refused = False
+        self._markers.mark_aged(now_ns, self._lifetimes.ageless)
         self.enforce(now_ns)
         self._cleanup.after_removal()
-        self._markers.publish_expected()
+        self._markers.publish_missing()
 
     def close(self) -> None:
         """Cancel the timer."""

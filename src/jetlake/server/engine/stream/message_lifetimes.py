@@ -52,7 +52,7 @@ class MessageLifetimes:
     Args:
         home: loads and saves deadlines, and has the store.
         services: the engine's clock and timers.
-        before_removal: called with the sequence of each message that expires.
+        before_removal: called with the sequences of messages that expire.
         after_removal: called after expired messages were removed.
 
     Attributes:
@@ -64,7 +64,7 @@ class MessageLifetimes:
         self,
         home: StreamHome,
         services: Services,
-        before_removal: Callable[[int], None],
+        before_removal: Callable[[list[int]], None],
         after_removal: Callable[[], None],
     ) -> None:
         self.is_enabled = False
@@ -156,17 +156,21 @@ class MessageLifetimes:
     def _remove_expired(self, now_ns: int) -> None:
         self._timer = None
         pause_ns = _PAUSE_NS
+        due: list[tuple[int, int]] = []
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < _REMOVE_MAX:
+            due.append(heappop(self._heap))
+        if len(due) == _REMOVE_MAX:
+            pause_ns = 0  # The rest follows in the next turn.
+        self._before_removal([sequence for _, sequence in due])
+        removed = 0
         try:
-            for _ in range(_REMOVE_MAX):
-                if not self._heap or self._heap[0][0] > now_ns:
-                    break
-                self._before_removal(self._heap[0][1])
-                self._store.remove(self._heap[0][1])
-                heappop(self._heap)
-            else:
-                pause_ns = 0  # The rest follows in the next turn.
+            for _, sequence in due:
+                self._store.remove(sequence)
+                removed += 1
         except StoreError:
             pause_ns = _DISK_PAUSE_NS
+            for entry in due[removed:]:
+                heappush(self._heap, entry)
         self._after_removal()
         if self._heap:
             self._arm(now_ns + pause_ns)

@@ -103,8 +103,8 @@ class Stream(Generic[ConsumerType]):
         self.retention = Retention(
             config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal, self._begin_sweep
         )
-        self.markers = DeleteMarkers(self.store, services.timers, services.store_received, self._publish_marker)
-        self.lifetimes = MessageLifetimes(home, services, self.markers.expect, self._after_expiry)
+        self.markers = DeleteMarkers(self.store, services.store_received, self._publish_marker)
+        self.lifetimes = MessageLifetimes(home, services, self.markers.mark, self._after_expiry)
         self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
         self.ids = MessageIds(home, services, config.duplicate_window, self.cleanup.schedule)
         self.schedules = Schedules(home, services, self._publish_scheduled)
@@ -280,7 +280,7 @@ class Stream(Generic[ConsumerType]):
 
     def _after_expiry(self) -> None:
         self.cleanup.after_removal()
-        self.markers.publish_expected()
+        self.markers.publish_missing()
 
     # Readers
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
@@ -161,6 +161,42 @@ def test_what_ended_while_the_server_was_away_leaves_its_marker(make_harness):
     again = start()
     again.advance(4000)
     assert [message[1:] for message in held(again)] == [(b"s.b", MARKER), (b"s.a", MARKER)]
+
+
+@pytest.mark.parametrize("crash", [FaultyDisk.kill, FaultyDisk.cut_power])
+@pytest.mark.parametrize(("max_age", "header"), [(10 * SECOND, b""), (0, b"NATS/1.0\r\nNats-TTL: 10s\r\n\r\n")])
+def test_a_crash_at_any_write_costs_no_marker(make_harness, crash, max_age, header):
+    subjects = [b"s.%d" % number for number in range(4)]
+    crashes = 0
+    for write in range(1, 200):
+        disk = FaultyDisk(Random(write))
+
+        def start(disk=disk):
+            return make_harness(FolderStorage(StoreFolder(disk, Path("/data")), lambda line: None))
+
+        harness = start()
+        create(harness, max_age=max_age, max_msgs_per_subject=1)
+        for subject in subjects:
+            harness.store(subject.decode(), b"text", header)
+        disk.cut_at = disk.operations + write
+        try:
+            harness.advance(11)
+            break
+        except PowerCut:
+            disk.cut_at = None
+            crash(disk)
+        crashes += 1
+        again = start()
+        again.advance(11)
+        assert sorted(message[1:] for message in held(again)) == [(subject, MARKER) for subject in subjects], write
+    assert crashes > len(subjects)
+
+
+def test_a_marker_without_room_comes_when_its_message_has_gone(harness):
+    create(harness, max_msgs=1, discard="new")
+    harness.store("s.a", b"", {"Nats-TTL": "100s"})
+    harness.advance(101)
+    assert held(harness) == [(2, b"s.a", MARKER)]
 
 
 def test_many_markers_come_in_several_turns(harness):
