@@ -605,3 +605,31 @@ def test_a_purge_writes_the_journals_that_it_changes_and_no_others(machine):
     assert (infos["behind"]["num_pending"], infos["behind"]["num_ack_pending"]) == (1, 0)
     assert (infos["ahead"]["num_pending"], infos["ahead"]["num_ack_pending"]) == (0, 1)
     assert infos["ahead"]["delivered"]["stream_seq"] == 2
+
+
+@pytest.mark.parametrize("crash", [FaultyDisk.kill, FaultyDisk.cut_power])
+@pytest.mark.parametrize("change", [{"max_msgs": 3}, {"max_msgs_per_subject": 1}, {"retention": "interest"}])
+def test_a_crash_during_an_update_leaves_the_old_configuration_with_all_messages(make_harness, crash, change):
+    crashes = 0
+    for write in range(1, 60):
+        disk = FaultyDisk(Random(write))
+
+        def start(disk=disk):
+            return make_harness(FolderStorage(StoreFolder(disk, Path("/data")), lambda line: None))
+
+        harness = start()
+        harness.create()
+        for _ in range(10):
+            harness.store("s.a", b"text")
+        disk.cut_at = disk.operations + write
+        try:
+            harness.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], **change})
+            break
+        except PowerCut:
+            disk.cut_at = None
+            crash(disk)
+        crashes += 1
+        info = start().api("STREAM.INFO.S")
+        if not change.items() <= info["config"].items():
+            assert info["state"]["messages"] == 10, write
+    assert crashes > 3

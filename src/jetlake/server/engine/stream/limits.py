@@ -21,7 +21,7 @@ from jetlake.store.interface import MessageStore, StoreLimits
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Limits", "are_tighter", "limits_of"]
 
 # Expired messages are removed in groups at least this far apart; after a store error the next try waits longer.
 _PAUSE_NS = 10_000_000
@@ -44,6 +44,18 @@ def limits_of(config: StreamConfig) -> StoreLimits:
         max_bytes=config.max_bytes if removes_old else -1,
         max_per_subject=config.max_msgs_per_subject,
     )
+
+
+def are_tighter(config: StreamConfig, old: StreamConfig) -> bool:
+    """Return whether a configuration removes messages that the old one kept."""
+    new_limits, old_limits = limits_of(config), limits_of(old)
+    pairs = (
+        (new_limits.max_messages, old_limits.max_messages),
+        (new_limits.max_bytes, old_limits.max_bytes),
+        (new_limits.max_per_subject, old_limits.max_per_subject),
+        (config.max_age, old.max_age),
+    )
+    return any(new > 0 and not 0 < before <= new for new, before in pairs)
 
 
 class Limits:

@@ -31,7 +31,7 @@ from jetlake.server.engine.stream.copy_path import CopyPath
 from jetlake.server.engine.stream.copying_contract import Copying, NoCopying
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
-from jetlake.server.engine.stream.limits import Limits
+from jetlake.server.engine.stream.limits import Limits, are_tighter
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.publish_path import PublishPath
@@ -197,6 +197,9 @@ class Stream(Generic[ConsumerType]):
         """
         self.home.save(config, self.created_ns)
         if self.home.place is not None:
+            is_other = config.retention is not self.config.retention
+            if self.store.messages and (is_other or are_tighter(config, self.config)):
+                self._sync_config(self.home.place)
             self.services.commit.mark_now(self.home.place)
         old, self.config, self._encoded = self.config, config, None
         self._usage.set_reserved(config.max_bytes)
@@ -214,6 +217,14 @@ class Stream(Generic[ConsumerType]):
             self.retention.sweep()
         self.cleanup.after_removal()
         self.copying.configure(config)
+
+    def _sync_config(self, place: Syncable) -> None:
+        """Sync a saved configuration before it removes messages: the old one, after a crash, must still have them."""
+        try:
+            place.sync()
+        except StoreError:
+            self.home.save(self.config, self.created_ns)
+            raise
 
     def close(self) -> None:
         """Release everything but the files."""
