@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
 from jetlake.spark.garbage import spare_imports
-from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
 from jetlake.spark.reading.schema import schema_ddl
@@ -60,6 +59,7 @@ class JetStream(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch write."""
+        from jetlake.spark.options.sink_options import SinkOptions
         from jetlake.spark.sink.writer import BatchWriter
 
         spare_imports()
@@ -68,6 +68,7 @@ class JetStream(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a streaming write."""
+        from jetlake.spark.options.sink_options import SinkOptions
         from jetlake.spark.sink.writer import StreamWriter
 
         spare_imports()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -98,6 +97,9 @@ def refuse_unknown(options: Mapping[str, str], known: Mapping[str, str], doing: 
         lower = key.lower()
         if lower in known or lower in _SPARKS_OWN or lower.startswith(_SPARKS_PREFIXES):
             continue
+        # Imported where it is used: every query starts a process that imports this module.
+        import difflib
+
         near = difflib.get_close_matches(lower, known, 1)
         hint = f"; did you mean {known[near[0]]}?" if near else ""
         raise ConfigError(f"option {key} is unknown for {doing} jetstream{hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -11,10 +12,12 @@ from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.plan.partition import ReadPartition
 from jetlake.client.tables.reading.range_reader import read_range
 from jetlake.spark.garbage import spare_imports
-from jetlake.spark.lake.lake_reader import LakePartition, read_lake
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.schema import make_row_builder
 from jetlake.spark.requests.loss_notes import LossNotes
+
+if TYPE_CHECKING:
+    from jetlake.spark.lake.lake_reader import LakePartition
 
 __all__ = ["read_lake_partition", "read_partition", "read_task"]
 
@@ -39,6 +42,9 @@ def read_lake_partition(
     partition: LakePartition, schema: StructType, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     """Return the archived messages of a partition, as record batches of that schema."""
+    # Imported where it is used: every query starts a process that imports this module, and queries read no archive.
+    from jetlake.spark.lake.lake_reader import read_lake
+
     messages = read_lake(partition, schema.fieldNames(), options.rows_per_batch)
     return _rows(messages, partition.stream, schema, options)
 
