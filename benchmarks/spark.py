@@ -4,9 +4,9 @@ One nats-server holds messages of 128 bytes. Read through Spark into its `noop` 
 measured: by our source in a batch and as an AvailableNow query, by a source made of nats-py's `fetch`, and outside
 Spark by a socket that takes the bytes and does not look at them (the ceiling). A query starts once, and then runs for
 as long as one likes: the rate of its micro-batch alone is by Spark's own report, and what jobs of a few rows take says
-what starting costs. Written: our sink, nats-py's `publish_async` with the same message ids and window, and outside
-Spark frames that were made before (the ceiling). All but the naive source and the frames also run on the embedded
-server.
+what starting costs. The session is the one that `jetlake.spark.session()` gives to everybody. Written: our sink, nats-
+py's `publish_async` with the same message ids and window, and outside Spark frames that were made before (the ceiling).
+All but the naive source and the frames also run on the embedded server.
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
 no part) and the JVM. They share the machine's cores. The spread is that of three rounds.
@@ -44,9 +44,9 @@ APART = ", server on a core of its own"
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: E402
 
+import jetlake.spark  # noqa: E402
 from jetlake.client.connection.socket_connection import connect_socket  # noqa: E402
 from jetlake.client.tables.requests.stream_api import StreamApi  # noqa: E402
 from jetlake.model.consumer import ConsumerConfig  # noqa: E402
@@ -57,10 +57,8 @@ from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox, next_nuid  # noqa: E402
 from jetlake.spark.options.sink_options import SinkOptions  # noqa: E402
-from jetlake.spark.session import LOCAL_SETTINGS  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.sink.publisher import Publisher  # noqa: E402
-from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402
 
 
 class NaiveSource(DataSource):
@@ -226,16 +224,12 @@ class Spark:
     def __init__(self, server: Server, folder: str) -> None:
         self.server = server
         self.folder = folder
-        use_unpacked_home()  # as the pipelines do; both sources start quicker
-        builder = SparkSession.builder.master("local[2]")
-        others = {
+        settings = {
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.memory": "2g",
         }
-        for key, value in {**LOCAL_SETTINGS, **others}.items():
-            builder = builder.config(key, value)
-        self.session = builder.getOrCreate()
+        self.session = jetlake.spark.session("local[2]", conf=settings)  # both sources are in it
         self.session.sparkContext.setLogLevel("OFF")
         self.session.dataSource.register(NaiveSource)
         self.processes = Processes(self.session._jvm.java.lang.ProcessHandle.current().pid())

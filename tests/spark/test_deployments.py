@@ -80,6 +80,7 @@ SCRIPT = """
 
     spark = jetlake.spark.session("local[2]")
     assert jetlake.spark.session() is spark
+    assert spark.sparkContext.environment["OMP_NUM_THREADS"] == "1"
     options = {"servers": sys.argv[1], "messagesPerPartition": "1"}
     rows = spark.read.format("jetstream").options(**options).load(sys.argv[2])
     assert rows.rdd.getNumPartitions() == 2
@@ -99,7 +100,15 @@ def test_a_script_needs_no_activated_environment(server, admin, stream, tmp_path
     admin.fill(stream, 9)
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    hidden = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
+    hidden = (
+        "PATH",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "PYSPARK_PYTHON",
+        "PYSPARK_DRIVER_PYTHON",
+        "SPARK_LOCAL_IP",
+        "OMP_NUM_THREADS",
+    )
     environment = {key: value for key, value in os.environ.items() if key not in hidden}
     folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != BIN]
     done = subprocess.run(

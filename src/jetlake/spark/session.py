@@ -28,6 +28,10 @@ LOCAL_SETTINGS = {
 }
 """A machine of one's own needs no web page and no other address than its own, and renames files itself."""
 
+# Spark sets it for its tasks alone. In the process that follows a stream numpy would start a thread for every core,
+# which takes that process a sixth of its start; it computes nothing with them.
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
+
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 
 
@@ -66,6 +70,8 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
         # The environment goes with the registered source into the processes that plan its reads.
         context = spark.sparkContext
         context.environment[CORES_VARIABLE] = str(context.defaultParallelism)
+        if _THREADS_VARIABLE not in os.environ:
+            context.environment.setdefault(_THREADS_VARIABLE, "1")
     spark.dataSource.register(JetStream)
     return spark
 
