@@ -68,6 +68,17 @@ async def test_progress_extends_the_wait(bench, clock):
         assert numbers_of(await bench.take())[:2] == (2, sequence)
 
 
+async def test_a_shorter_ack_wait_counts_at_once(bench, clock):
+    await bench.fill(2)
+    await bench.consumer(ack_wait=30 * SECOND)
+    await bench.next()
+    await bench.consumer(ack_wait=SECOND)
+    await bench.next()
+    await bench.pull(b"2")
+    clock.advance(1)
+    assert sorted(numbers_of(message)[:2] for message in await bench.take(2)) == [(2, 1), (2, 2)]
+
+
 @pytest.mark.parametrize(
     ("body", "count"), [(b"+NXT", 1), (b"+NXT 2", 2), (b'+NXT {"batch":2}', 2), (b'+NXT {"no_wait":true}', 1)]
 )

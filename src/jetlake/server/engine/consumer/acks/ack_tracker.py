@@ -1,6 +1,6 @@
 """The ack tracker: pending messages, ack floors, delivery counts, ack deadlines and the redelivery queue.
 
-Messages are delivered in runs and tracked in runs: one deadline a run, one dictionary entry a message. Only a message
+Messages are delivered in runs and tracked in runs: one time a run, one dictionary entry a message. Only a message
 that was redelivered, delayed or reported in progress has its own deadline. No operation scans all pending messages.
 
 The reasons are in decision 9 (docs/decisions).
@@ -64,7 +64,7 @@ class AckTracker:
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
-        """Apply a configuration from the next delivery on."""
+        """Apply a configuration; a changed ack wait counts for pending messages too, but for those with a delay."""
         self._ack_wait_ns = config.ack_wait
         self._backoff = config.backoff
         self.max_deliver = config.max_deliver
@@ -73,6 +73,9 @@ class AckTracker:
         # Without an ack wait, as with flow control in place of acknowledgements, no message is redelivered by time.
         self.has_ack_wait = self.wants_acks and bool(config.ack_wait or config.backoff)
         self.max_pending = config.max_ack_pending if self.wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
+        for sequence in self._own_ns.keys() - self._nakked:
+            _, time_ns, count = self.saved(sequence)
+            self._deadlines.set(sequence, time_ns + self._wait_ns(count))
 
     def room(self) -> int:
         """Return how many more messages may be pending."""
@@ -92,7 +95,7 @@ class AckTracker:
         self.delivered_stream = sequences[-1]
         self.pending.update(zip(sequences, range(first, first + len(sequences)), strict=True))
         runs = self._runs
-        runs.add(sequences, now_ns, now_ns + self._wait_ns(1))
+        runs.add(sequences, now_ns)
         if runs.tracked > 2 * len(self.pending) + _STALE_MIN:
             runs.sweep(self.pending)
 
@@ -215,7 +218,7 @@ class AckTracker:
         pending, own_ns, queued = self.pending, self._own_ns, self._queued
         due = [
             sequence
-            for sequence in self._runs.expire(now_ns)
+            for sequence in self._runs.expire(now_ns - self._wait_ns(1))
             if sequence in pending and sequence not in own_ns and sequence not in queued
         ]
         due += self._deadlines.take_due(now_ns)
@@ -298,9 +301,9 @@ class AckTracker:
         if not self.has_ack_wait:
             return 0
         deadline_ns = self._deadlines.next_ns if self._own_ns else 0
-        if self.pending:
-            run_ns = self._runs.next_deadline_ns
-            if run_ns and (not deadline_ns or run_ns < deadline_ns):
+        if self.pending and (delivered_ns := self._runs.waits_since_ns) is not None:
+            run_ns = delivered_ns + self._wait_ns(1)
+            if not deadline_ns or run_ns < deadline_ns:
                 return run_ns
         return deadline_ns
 

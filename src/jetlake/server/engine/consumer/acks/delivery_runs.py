@@ -1,4 +1,4 @@
-"""Runs of first deliveries, each with one delivery time and one ack deadline."""
+"""Runs of first deliveries, each with one delivery time, from which the ack wait of its messages counts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ __all__ = ["DeliveryRun", "DeliveryRuns"]
 class DeliveryRun:
     """Messages delivered for the first time together; sequences ascend within a run and from run to run."""
 
-    __slots__ = ("deadline_ns", "delivered_ns", "sequences")
+    __slots__ = ("delivered_ns", "sequences")
 
-    def __init__(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
+    def __init__(self, sequences: list[int], delivered_ns: int) -> None:
         self.sequences = sequences
         self.delivered_ns = delivered_ns
-        self.deadline_ns = deadline_ns
 
 
 class DeliveryRuns:
@@ -30,7 +29,7 @@ class DeliveryRuns:
     __slots__ = ("_front", "_old", "_timed", "tracked")
 
     def __init__(self) -> None:
-        self._old: deque[DeliveryRun] = deque()  # their deadline is past, or each message has its own
+        self._old: deque[DeliveryRun] = deque()  # their wait is over, or each message has its own deadline
         self._timed: deque[DeliveryRun] = deque()
         self._front = 0  # the place in the first run up to which nothing is pending
         self.tracked = 0
@@ -38,16 +37,16 @@ class DeliveryRuns:
     def __iter__(self) -> Iterator[DeliveryRun]:
         return chain(self._old, self._timed)
 
-    def add(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
+    def add(self, sequences: list[int], delivered_ns: int) -> None:
         """Append a run; its sequences are above all others."""
-        self._timed.append(DeliveryRun(sequences, delivered_ns, deadline_ns))
+        self._timed.append(DeliveryRun(sequences, delivered_ns))
         self.tracked += len(sequences)
 
     def replace(self, sequences: list[int]) -> None:
         """Replace all runs by one with these sequences and no deadline."""
         self.clear()
         if sequences:
-            self._old.append(DeliveryRun(sequences, 0, 0))
+            self._old.append(DeliveryRun(sequences, 0))
             self.tracked = len(sequences)
 
     def clear(self) -> None:
@@ -66,14 +65,14 @@ class DeliveryRuns:
         return 0
 
     @property
-    def next_deadline_ns(self) -> int:
-        """Deadline of the first run; 0 = none."""
-        return self._timed[0].deadline_ns if self._timed else 0
+    def waits_since_ns(self) -> int | None:
+        """When the first run was delivered whose wait is not over; None when there is none."""
+        return self._timed[0].delivered_ns if self._timed else None
 
-    def expire(self, now_ns: int) -> list[int]:
-        """End the wait of the runs whose deadline has passed, and return their sequences."""
+    def expire(self, delivered_ns: int) -> list[int]:
+        """End the wait of the runs that were delivered up to that time, and return their sequences."""
         due: list[int] = []
-        while self._timed and self._timed[0].deadline_ns <= now_ns:
+        while self._timed and self._timed[0].delivered_ns <= delivered_ns:
             run = self._timed.popleft()
             due += run.sequences
             self._old.append(run)

@@ -7,8 +7,8 @@ from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
 
 def test_runs_know_what_is_lowest_and_drop_what_is_done():
     runs = DeliveryRuns()
-    runs.add([1, 2, 3], 10, 100)
-    runs.add([5, 6], 20, 110)
+    runs.add([1, 2, 3], 10)
+    runs.add([5, 6], 20)
     assert runs.lowest({2: 2, 6: 5}) == 2
     assert runs.tracked == 5
     assert runs.lowest({6: 5}) == 6
@@ -18,23 +18,23 @@ def test_runs_know_what_is_lowest_and_drop_what_is_done():
 
 def test_runs_expire_in_order_and_stay():
     runs = DeliveryRuns()
-    runs.add([1, 2], 10, 100)
-    runs.add([4], 20, 110)
-    assert runs.next_deadline_ns == 100
-    assert runs.expire(99) == []
-    assert runs.expire(100) == [1, 2]
-    assert runs.next_deadline_ns == 110
+    runs.add([1, 2], 10)
+    runs.add([4], 20)
+    assert runs.waits_since_ns == 10
+    assert runs.expire(9) == []
+    assert runs.expire(10) == [1, 2]
+    assert runs.waits_since_ns == 20
     assert [runs.delivered_ns(sequence) for sequence in (1, 2, 4, 9)] == [10, 10, 20, 20]
     assert runs.expire(500) == [4]
-    assert runs.next_deadline_ns == 0
+    assert runs.waits_since_ns is None
     assert runs.lowest({1: 1}) == 1, "what has expired is still pending"
 
 
 def test_runs_that_are_replaced_or_swept():
     runs = DeliveryRuns()
-    runs.add([1, 2], 10, 100)
+    runs.add([1, 2], 10)
     runs.replace([7, 8, 9])
-    runs.add([10, 11], 30, 130)
+    runs.add([10, 11], 30)
     runs.sweep({8: 1, 11: 2})
     assert ([run.sequences for run in runs], runs.tracked) == ([[8], [11]], 2)
     assert (runs.delivered_ns(8), runs.delivered_ns(11)) == (0, 30)

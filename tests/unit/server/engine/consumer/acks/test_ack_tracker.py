@@ -119,6 +119,22 @@ def test_backoff_replaces_the_ack_wait_and_its_last_entry_stays():
     assert acks.next_deadline_ns == 2 * SECOND + 600_000_000 + GRACE
 
 
+def test_a_changed_ack_wait_counts_for_what_is_pending_but_not_for_what_is_delayed():
+    acks = tracker()
+    acks.deliver_run([1, 2, 3], 0)
+    assert acks.nak(1, 1, None, SECOND)
+    redeliver(acks, 2 * SECOND)
+    assert acks.nak(2, 2, 100 * SECOND, SECOND)
+    acks.configure(ConsumerConfig.of(ack_policy="explicit", ack_wait=5, max_deliver=None))
+    acks.deliver_run([4], 3 * SECOND)
+    found = []
+    while acks.next_deadline_ns:
+        now_ns = acks.next_deadline_ns
+        acks.expire(now_ns)
+        found.append((acks.take_redelivery(), now_ns - GRACE))
+    assert found == [(3, 5 * SECOND), (1, 7 * SECOND), (4, 8 * SECOND), (2, 101 * SECOND - GRACE)]
+
+
 def test_progress_gives_the_full_wait_again():
     acks = tracker()
     acks.deliver_run([1, 2], 0)
