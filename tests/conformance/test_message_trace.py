@@ -128,6 +128,31 @@ async def test_streams(clients):
     assert base64.b64decode(stored["hdrs"]) == expected, "what leaves the stream again is not followed again"
 
 
+async def test_messages_of_batches(clients):
+    publisher, reader, limited = clients
+    config = {"name": "S", "subjects": ["s.>"], "allow_atomic": True, "allow_batched": True}
+    await limited.request("$JS.API.STREAM.CREATE.S", config)
+    await reader.subscribe("ack.>", "2")
+    await reader.ping()
+    batch = {"Nats_Batch_Id": "a"}
+    await publisher.publish("s.x", reply="ack.1", header=header(**batch, Nats_Batch_Sequence="1"))
+    assert (await reader.message()).payload == b"", "of what is staged alone nobody is told"
+    await publisher.publish(
+        "s.x", reply="ack.2", header=header(**batch, Nats_Batch_Sequence="2", Nats_Batch_Commit="1")
+    )
+    answers = [await reader.message(), await reader.message()]
+    (answer,) = [message.json for message in answers if message.subject == "ack.2"]
+    assert answer == {"stream": "S", "seq": 2, "batch": "a", "count": 2}
+    for place, operation, count in ((1, 0, 2), (2, 1, 1), (3, 2, 2)):
+        await publisher.publish("s.x", reply=f"ack.f.10.fail.{place}.{operation}.$FI", header=header())
+        messages = [await reader.message() for _ in range(count)]
+        (report,) = [message.json for message in messages if message.subject == "trace"]
+        assert [event["type"] for event in report["events"]] == ["in", "js"]
+    (answer,) = [message.json for message in messages if message.subject != "trace"]
+    assert answer == {"stream": "S", "seq": 5, "batch": "f", "count": 3}
+    assert await reader.ping() == b""
+
+
 async def test_an_order_that_is_only_followed_is_not_carried_out(clients):
     publisher, reader, limited = clients
     await limited.request("$JS.API.STREAM.CREATE.S", {"name": "S"})

@@ -19,6 +19,7 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import find_value
 from jetlake.protocol.nuid import next_nuid
 from jetlake.protocol.subjects import has_wildcards, matches
+from jetlake.server.engine.batch.fast_batches import SUFFIX
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Crossing, Subscriber, Subscription
 from jetlake.server.shell.connection.services import ConnectionServices
@@ -118,7 +119,8 @@ class MessageTrace:
             return False
         # Not to be traced again when a consumer delivers it.
         stored_header = _LINE.sub(b"\\1" + TRACE_DISABLED, header, count=1)
-        if stream.config.no_ack:
+        # The reply of a message in a fast batch is its place in the batch, and few of them are answered.
+        if stream.config.no_ack or reply.endswith(SUFFIX):
             account.publish_apart(self._message, reply, stored_header, self._origin)
             return False
         inbox = b"_TRACE_." + next_nuid().encode()
@@ -140,6 +142,8 @@ class MessageTrace:
         self._stop()
         if self._message[1]:
             self._account.publish(self._message[1], b"", header, payload)
+        if not payload:
+            return  # Staged for a batch, and no more is known of it; as in nats-server there is no report.
         answer: dict[str, Any] = decode(payload)
         error = answer.get("error", {}).get("description", "")
         self._note_stored(stream, error or (_DUPLICATE if answer.get("duplicate") else ""))
