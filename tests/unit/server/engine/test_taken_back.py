@@ -135,6 +135,31 @@ def test_what_is_not_written_yet_is_not_shown_when_the_trouble_is_over(machine):
     assert machine.pull("all") == [b"next"]
 
 
+def test_no_get_shows_what_is_taken_back(make_harness):
+    machine = Machine(make_harness)
+    server = machine.server
+    server.create(allow_direct=True)
+    server.store("s.a", b"kept")
+    machine.refuse_log()
+    server.publish("s.a", b"taken back")
+    gets = {
+        "STREAM.MSG.GET.S": b'{"last_by_subj":"s.a"}',
+        "DIRECT.GET.S.s.a": b"",
+        "DIRECT.GET.S": b'{"multi_last":["s.>"]}',
+        "DIRECT.GET.S ": b'{"seq":1,"batch":5}',
+    }
+    server.client.take()
+    for number, (verb, body) in enumerate(gets.items()):
+        server.publish(f"$JS.API.{verb.strip()}", body, reply=b"_INBOX.get.%d" % number)
+    server.turn()
+    frames = server.client.take()
+    shown = {(frame.subject[-1:], frame.payload) for frame in frames if frame.payload}
+    refusal = next(payload for number, payload in shown if number == b"0")
+    assert json.loads(refusal)["error"]["err_code"] == 10077
+    assert shown - {(b"0", refusal)} == {(number, b"kept") for number in (b"1", b"2", b"3")}
+    assert json.loads(server.request("$JS.API.STREAM.MSG.GET.S", b'{"seq":1}')[0].payload)["message"]["seq"] == 1
+
+
 def test_what_was_acknowledged_without_waiting_for_the_disk_is_not_shown_when_it_is_taken_back(machine):
     server = machine.server
     server.create("T", subjects=["t"], persist_mode="async")

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from jetlake.errors import ConfigError, DecodeError, StoreError
+from jetlake.errors import ConfigError, DecodeError, JetlakeError, StoreError
 from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import StorageType
@@ -50,9 +50,20 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
 
 
 def _serve(
-    jetstream: JetStream, stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
+    jetstream: JetStream,
+    stream: Stream[Any],
+    reply: bytes,
+    by_subject: bytes,
+    header: bytes,
+    payload: bytes,
+    *,
+    is_refused: bool = False,
 ) -> Steps[None]:
-    """Send the answer, in steps if it takes long to find."""
+    """Send the answer, in steps if it takes long to find.
+
+    Args:
+        is_refused: the disk refused what the stream had when it was asked first.
+    """
     answer: list[_Answer] | _BatchDelivery
     try:
         found = _answer(stream, reply, by_subject, header, payload)
@@ -61,12 +72,23 @@ def _serve(
         answer = [_MALFORMED_REQUEST]
     except StoreError as error:
         answer = [b"NATS/1.0 500 %b\r\n\r\n" % str(error).replace("\r", " ").replace("\n", " ").encode()]
-    commit = jetstream.services.commit
+    services = jetstream.services
     if isinstance(answer, _BatchDelivery):
-        commit.when_settled(partial(jetstream.services.deliveries.make_ready, answer))
+        services.commit.when_settled(partial(services.deliveries.make_ready, answer))
+        return
+    messages = _messages(reply, answer)
+
+    def send(error: JetlakeError | None) -> None:
+        if error is None:
+            jetstream.account.send_to(reply, messages)
+        else:
+            # A message that was taken back must not be shown: another one gets its sequence.
+            services.long_work.begin(_serve(jetstream, stream, reply, by_subject, header, payload, is_refused=True))
+
+    if is_refused or stream.visible_sequence >= stream.store.last_sequence:
+        services.commit.when_settled(lambda: send(None))
     else:
-        messages = _messages(reply, answer)
-        commit.when_settled(lambda: jetstream.account.send_to(reply, messages))
+        services.commit.when_durable(stream.store, send)
 
 
 # A status is its header block; a message is header and payload.
@@ -191,16 +213,15 @@ class _BatchDelivery:
         is_last = self._wanted <= 0
         if not is_last:
             wanted = min(self._wanted, _RUN_MESSAGES)
-            run = stream.store.read(self._sequence, self._filter, wanted, _RUN_BYTES, self._last_sequence)
+            last = min(self._last_sequence, stream.visible_sequence)
+            run = stream.store.read(self._sequence, self._filter, wanted, _RUN_BYTES, last)
             for message in run.messages:
                 self._batch.add(message)
                 if self._batch.is_full:
                     break
             self._wanted -= len(run.messages)
             self._sequence = run.next_sequence
-            is_last = (
-                not run.messages or self._wanted <= 0 or self._batch.is_full or run.next_sequence > self._last_sequence
-            )
+            is_last = not run.messages or self._wanted <= 0 or self._batch.is_full or run.next_sequence > last
         answers = self._batch.finished() if is_last else self._batch.take()
         stream.account.send_to(self._reply, _messages(self._reply, answers))
         return not is_last

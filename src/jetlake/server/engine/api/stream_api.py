@@ -209,6 +209,8 @@ def message_get(request: ApiRequest) -> MessageGetReply:
         raise api_error(10025, err=str(error)) from None
     if message is None:
         raise api_error(10037)
+    if message.sequence > stream.visible_sequence and stream.store.durable:
+        request.awaits.append(stream.store)  # The disk may refuse it, and another message gets its sequence.
     return MessageGetReply(
         message=StoredMessage(
             subject=message.subject.decode("utf-8", "replace"),
