@@ -81,7 +81,7 @@ class JetStream:
         self.restoring: dict[str, StreamConfig] = {}
         self._storage = storage
         self._server_usage = server_usage
-        self._direct_readers: dict[bytes, list[Stream[Consumer]]] = {}
+        self._direct_readers: dict[bytes, list[Stream[Consumer]]] | None = None  # by the name that is asked for
 
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
@@ -194,28 +194,29 @@ class JetStream:
 
     def on_streams_changed(self) -> None:
         """Forget the order of names, and which streams answer direct gets: one was added, changed or deleted."""
-        self._direct_readers.clear()
+        self._direct_readers = None
         self.stream_names.changed()
 
     def direct_reader(self, name: bytes) -> Stream[Consumer] | None:
         """Return a stream that answers direct gets for the named one: itself or a mirror of it; None when none does."""
-        readers = self._direct_readers.get(name)
-        if readers is None:
-            readers = self._direct_readers[name] = self._find_direct_readers(name)
+        if self._direct_readers is None:
+            self._direct_readers = self._find_direct_readers()
+        readers = self._direct_readers.get(name, [])
         if len(readers) == 1 and readers[0].config.mirror is None:
             return readers[0]
         ready = [stream for stream in readers if stream.name.encode() == name or stream.copying.is_caught_up]
         return self.services.random.choice(ready) if ready else None
 
-    def _find_direct_readers(self, name: bytes) -> list[Stream[Consumer]]:
-        stream = self.streams_by_token.get(name)
-        readers = [stream] if stream is not None and stream.config.allow_direct else []
-        origin = name.decode("utf-8", "replace")
-        return readers + [
-            mirror
-            for mirror in self.streams.values()
-            if mirror.config.mirror is not None and mirror.config.mirror_direct and mirror.config.mirror.name == origin
-        ]
+    def _find_direct_readers(self) -> dict[bytes, list[Stream[Consumer]]]:
+        """Return the streams that answer direct gets, by their own name or that of the stream that they mirror."""
+        readers: dict[bytes, list[Stream[Consumer]]] = {}
+        for stream in self.streams.values():
+            config = stream.config
+            if config.allow_direct:
+                readers.setdefault(stream.name.encode(), []).append(stream)
+            if config.mirror is not None and config.mirror_direct:
+                readers.setdefault(config.mirror.name.encode(), []).append(stream)
+        return readers
 
     def check_overlap(self, config: StreamConfig) -> None:
         """Check that no other stream captures an overlapping subject, or will once it is restored.

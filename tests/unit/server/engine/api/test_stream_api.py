@@ -520,3 +520,13 @@ def test_no_two_streams_ever_capture_the_same_subject(harness, seed):
     for name in list(expected):
         harness.api(f"STREAM.DELETE.{name}")
     assert not harness.jetstream.captured.overlaps(b">")
+
+
+def test_direct_gets_of_streams_that_do_not_exist_leave_nothing_behind(harness):
+    harness.create(allow_direct=True)
+    harness.store("s.a")
+    for number in range(100):
+        (frame,) = harness.request(f"$JS.API.DIRECT.GET.unknown-{number}", {"seq": 1})
+        assert frame.header.startswith(b"NATS/1.0 503")
+    assert b"Nats-Sequence: 1\r\n" in harness.request("$JS.API.DIRECT.GET.S", {"seq": 1})[0].header
+    assert list(harness.jetstream._direct_readers) == [b"S"]
