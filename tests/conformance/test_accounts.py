@@ -419,6 +419,21 @@ async def test_a_fast_batch_into_another_account(start, connect):
     ]
 
 
+async def test_reload_changes_what_jetstream_may_take(start, connect):
+    text = """jetstream { store_dir: STORE_DIR }
+    accounts { A { jetstream: { max_file: SIZE, max_streams: COUNT }, users: [ { user: a, password: a } ] } }"""
+    server = await start(text.replace("SIZE", "1M").replace("COUNT", "1"), process=True)
+    a = await user(server, connect, "a")
+    create = ("$JS.API.STREAM.CREATE.S2", {"name": "S2", "max_bytes": 2_000_000})
+    assert "error" not in (await a.request("$JS.API.STREAM.CREATE.S1", {"name": "S1"})).json
+    assert (await a.request(*create)).json["error"]["err_code"] == 10027
+    for size, count, code in (("1M", "2", 10047), ("10M", "2", None), ("1M", "2", None)):
+        await server.reload(text.replace("SIZE", size).replace("COUNT", count))
+        assert (await a.request(*create)).json.get("error", {}).get("err_code") == code
+    limits = (await a.request("$JS.API.INFO")).json["limits"]
+    assert (limits["max_storage"], limits["max_streams"]) == (1_000_000, 2)
+
+
 async def test_reload_changes_mappings(start, connect):
     text = """accounts { A {
         users: [ { user: a, password: a, permissions: { publish: { deny: [ secret, old ] } } } ], mappings { MAPPINGS }

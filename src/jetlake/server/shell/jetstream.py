@@ -147,6 +147,14 @@ class JetStreamService:
                 engine.refuse(accounts.get_or_create(account.name))
         return engine
 
+    def apply(self, options: Options) -> None:
+        """Put the accounts' limits of a reload into force."""
+        engine = self._engine_loop.engine
+        for account in options.accounts:
+            jetstream = engine.jetstreams.get(account.name) if engine is not None else None
+            if jetstream is not None and account.jetstream is not None:
+                jetstream.limit_to(_account_limits(account.jetstream))
+
     async def stop(self) -> None:
         """Wait for the syncs under way, close the engine, and release the folder; nothing when it has not started."""
         engine_loop = self._engine_loop

@@ -46,9 +46,15 @@ def check_reload(current: Options, new: Options) -> list[str]:
             )
         if name == "tls" and (current.tls is None) != (new.tls is None):
             raise ConfigError(_TLS_FIXED)
-        if name == "accounts" and any(
-            account.jetstream is not None and account.name not in {known.name for known in current.accounts}
-            for account in new.accounts
-        ):
-            raise ConfigError("config reload not supported for a new account with JetStream; restart the server")
+        if name == "accounts":
+            _check_accounts(current, new)
     return changed
+
+
+def _check_accounts(current: Options, new: Options) -> None:
+    """Refuse to switch JetStream on or off for an account: streams are opened once."""
+    had = {account.name: account.jetstream is not None for account in current.accounts}
+    for account in new.accounts:
+        if had.get(account.name, False) != (account.jetstream is not None):
+            word = "a new account with JetStream" if account.name not in had else f"JetStream of account {account.name}"
+            raise ConfigError(f"config reload not supported for {word}; restart the server")

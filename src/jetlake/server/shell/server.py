@@ -411,6 +411,8 @@ class Server:
         self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
         self._account_table.apply(options)
+        if self._jetstream is not None:
+            self._jetstream.apply(options)
         if self.websocket is not None:
             self.websocket.apply_settings()
         self._connection_table.apply_settings()

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from jetlake.errors import ConfigError
-from jetlake.server.config.options import Permissions, Secret, SubjectPermissions, User
+from jetlake.server.config.options import (
+    AccountOptions,
+    JetStreamLimits,
+    Permissions,
+    Secret,
+    SubjectPermissions,
+    User,
+)
 
 
 async def turns(count=5):
@@ -99,6 +106,20 @@ async def test_reload_refuses_what_needs_a_restart(make_server, change):
     with pytest.raises(ConfigError, match=f"config reload not supported for {next(iter(change))}"):
         server.reload(server.options.replace(max_payload=10, **change))
     assert server.options.max_payload == 1048576
+
+
+@pytest.mark.parametrize("names", [("A", "B"), ("B",), ("A", "C")])
+async def test_reload_switches_jetstream_of_no_account(make_server, names):
+    def accounts(enabled):
+        known = ("A", "B", *({"C"} & set(enabled)))
+        return tuple(
+            AccountOptions(name=name, jetstream=JetStreamLimits() if name in enabled else None) for name in known
+        )
+
+    server = make_server(accounts=accounts(("A",)))
+    with pytest.raises(ConfigError, match=r"config reload not supported for .*JetStream"):
+        server.reload(server.options.replace(accounts=accounts(names)))
+    assert server.reload(server.options.replace(accounts=accounts(("A",)), ping_max=5)) == ["ping_max"]
 
 
 async def test_a_failing_timer_does_not_stop_the_others(make_server, clock):

@@ -83,6 +83,11 @@ class JetStream:
         self._server_usage = server_usage
         self._direct_readers: dict[bytes, list[Stream[Consumer]]] | None = None  # by the name that is asked for
 
+    def limit_to(self, limits: AccountLimits) -> None:
+        """Change the account's limits; what exists beyond them stays."""
+        self.limits = limits
+        self.usage.limit_to(limits.max_memory, limits.max_storage)
+
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
         for config, created_ns, home in self._storage.recover(self.account.name):

@@ -27,9 +27,13 @@ class Usage:
         on_full: Callable[[StorageType], None] = lambda _storage: None,
     ) -> None:
         self._on_full = on_full
-        self._limits = {StorageType.MEMORY: max_memory, StorageType.FILE: max_storage}
+        self.limit_to(max_memory, max_storage)
         self._used = {StorageType.MEMORY: 0, StorageType.FILE: 0}
         self._reserved = {StorageType.MEMORY: 0, StorageType.FILE: 0}
+
+    def limit_to(self, max_memory: int, max_storage: int) -> None:
+        """Set the limits; what is used beyond them stays."""
+        self._limits = {StorageType.MEMORY: max_memory, StorageType.FILE: max_storage}
 
     def limit(self, storage: StorageType) -> int:
         """Return the limit in bytes; -1 is unlimited."""
@@ -78,7 +82,6 @@ class StreamUsage:
         self._server = server
         self._account = account
         self._storage = storage
-        self._is_limited = server.limit(storage) >= 0 or account.limit(storage) >= 0
         self._used = 0
         self._reserved = 0
 
@@ -100,8 +103,6 @@ class StreamUsage:
 
     def has_room(self, count: int) -> bool:
         """Return whether `count` more bytes fit below the limits of account and server."""
-        if not self._is_limited:
-            return True
         server, account = self._server.room(self._storage), self._account.room(self._storage)
         return (server is None or server >= count) and (account is None or account >= count)
 
