@@ -108,3 +108,26 @@ async def test_replies_that_only_servers_hand_out_cannot_be_asked_for(start, con
     await admin.publish("orders.new", b"y", reply="$JS.ACK.S.c.1.1.1.1.0")
     assert b"Permissions Violation for Publish with Reply" in await admin.ping()
     assert server.server.engine.jetstreams["$G"].streams["S"].store.messages == 1
+
+
+async def test_no_answer_of_the_server_is_a_request_in_the_name_of_who_may_not_make_it(start, connect):
+    server, admin = await set_up(start, connect)
+    await admin.request("orders.new", b"x")
+    worker = await connect(server, user="worker", **{"pass": "p"})
+    await worker.subscribe("_INBOX.w", 1)
+    await worker.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b"1", reply="_INBOX.w")
+    message = await worker.message()
+    writer = await connect(server, user="writer", **{"pass": "p"})
+    for wire, subject, reply in (
+        (worker, message.reply, "$JS.API.STREAM.DELETE.S"),
+        (worker, message.reply, "$JS.API.CONSUMER.DELETE.S.other"),
+        (writer, "orders.new", "$JS.API.CONSUMER.RESET.S.c"),
+        (writer, "orders.new", "$KV.config.key"),
+    ):
+        await wire.publish(subject, reply=reply)
+        violation = f"-ERR 'Permissions Violation for Publish with Reply of \"{reply}\"'\r\n"
+        assert await wire.ping() == violation.encode()
+    assert await pending(admin) == (0, 1)
+    assert len(server.server.engine.jetstreams["$G"].streams["S"].consumers) == 2
+    await admin.publish("orders.new", reply="$JS.API.STREAM.DELETE.S")
+    assert await admin.ping() == b"", "who may make the request may have it made"

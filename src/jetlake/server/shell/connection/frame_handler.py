@@ -182,7 +182,7 @@ class FrameHandler:
         if not session.may_publish(subject):
             send(session.deny(f'Publish to "{readable(subject)}"'))
             return
-        if reply.startswith(RESERVED_REPLIES):
+        if not session.may_reply_to(reply):
             send(session.deny(f'Publish with Reply of "{readable(reply)}"'))
             return
         destination = trace_destination(header) if TRACE_DESTINATION in header else b""

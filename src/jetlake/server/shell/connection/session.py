@@ -65,6 +65,15 @@ class Session:
             return False
         return self.permissions is None or self.permissions.may_publish(subject)
 
+    def may_reply_to(self, reply: bytes) -> bool:
+        """Return whether the client may have answers to a message sent to this subject.
+
+        A server acts on subjects that begin with `$`, and would act on its own answer there in the client's name.
+        """
+        if reply.startswith(RESERVED_REPLIES):
+            return False
+        return self.permissions is None or not reply.startswith(b"$") or self.permissions.may_publish(reply)
+
     def deny(self, what: str) -> bytes:
         """Log a permissions violation and return the -ERR for the client."""
         user = f'"{self.identity.user}"' if self.identity is not None and self.identity.user else "without a name"
