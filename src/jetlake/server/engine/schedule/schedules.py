@@ -6,6 +6,7 @@ names its schedule and the next time in its headers, so that after a crash no ti
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,8 @@ _FIRE_MAX = 1000
 _RETRY_NS = NANOSECONDS_PER_SECOND
 # The index is saved after so many messages, so that a start after a crash reads no more than these.
 _SAVE_MESSAGES = 100_000
+# So many schedules are looked at with each new one: more than one, to catch up.
+_LOOKED_AT = 2
 # Recovery reads this much at once.
 _READ_MESSAGES = 4096
 _READ_BYTES = 8 * 1024 * 1024
@@ -66,7 +69,8 @@ class Schedules:
         self._store = home.store
         self._services = services
         self._publish = publish
-        self._due: dict[bytes, tuple[int, int]] = {}  # subject -> time, and sequence of the schedule
+        # Time and sequence of each schedule, by subject; `_forget_gone` begins with the first.
+        self._due: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         self._heap: list[tuple[int, int, bytes]] = []  # time, sequence, subject; older ones are left behind
         self._timer: Timer | None = None
         self._saved_sequence = 0
@@ -119,11 +123,19 @@ class Schedules:
 
     def _plan(self, subject: bytes, due_ns: int, sequence: int) -> None:
         self._due[subject] = (due_ns, sequence)
+        self._forget_gone()
         heappush(self._heap, (due_ns, sequence, subject))
         if len(self._heap) > 2 * len(self._due) + 64:
             self._heap = [(due_ns, sequence, subject) for subject, (due_ns, sequence) in self._due.items()]
             heapify(self._heap)
         self._arm()
+
+    def _forget_gone(self) -> None:
+        """Look whether a few others are still stored: with every new one, so that purged ones do not pile up."""
+        for _ in range(min(_LOOKED_AT, len(self._due))):
+            subject, entry = self._due.popitem(last=False)
+            if self._store.has(entry[1]):
+                self._due[subject] = entry  # behind all others
 
     def forget_from(self, sequence: int) -> None:
         """Read the index again after messages were undone from the sequence on: they may have ended schedules."""

@@ -15,6 +15,7 @@ from jetlake.protocol.headers import find_value
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.storage.storage import SavedLifetimes, StreamHome
+from jetlake.store.steps import Steps
 
 __all__ = ["TTL", "MessageLifetimes", "check_lifetime"]
 
@@ -29,6 +30,9 @@ _REMOVE_MAX = 128
 
 # When the list of ageless messages has grown to this length, removed ones are dropped from it.
 _AGELESS_MIN = 4096
+# With so many more deadlines than messages, those of removed messages are dropped, in steps.
+_GONE_MIN = 4096
+_LOOKED_AT_PER_STEP = 512
 
 # Recovery reads this much at once.
 _READ_MESSAGES = 4096
@@ -51,7 +55,7 @@ class MessageLifetimes:
 
     Args:
         home: loads and saves deadlines, and has the store.
-        services: the engine's clock and timers.
+        services: the engine's clock, timers and long work.
         before_removal: called with the sequences of messages that expire.
         after_removal: called after expired messages were removed.
 
@@ -72,15 +76,17 @@ class MessageLifetimes:
         self._store = home.store
         self._clock = services.clock
         self._timers = services.timers
+        self._long_work = services.long_work
         self._before_removal = before_removal
         self._after_removal = after_removal
         self.ageless: list[int] = []
         self._ageless_max = _AGELESS_MIN
         self._heap: list[tuple[int, int]] = []
+        self._unswept: list[tuple[int, int]] = []  # go back into the heap one by one, unless their messages are gone
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._unswept)
 
     def recover(self) -> None:
         """Restore the deadlines saved by the last clean stop, and read those of newer messages from their headers."""
@@ -123,6 +129,22 @@ class MessageLifetimes:
             # Times in a store never go back, though the clock may have been set back since the newest of them.
             heappush(self._heap, (min(stored_ns, self._clock.now_ns()) + lifetime_ns, sequence))
             self._arm()
+            if len(self._heap) > 2 * self._store.messages + _GONE_MIN and not self._unswept:
+                self._long_work.begin(self._sweep())
+
+    def _sweep(self) -> Steps[None]:
+        """Drop the deadlines of messages that were removed early, such as older values of a key."""
+        self._unswept, self._heap = self._heap, []
+        self._unswept.reverse()  # Those that are due soon are taken first.
+        while self._unswept:
+            some = self._unswept[-_LOOKED_AT_PER_STEP:]
+            del self._unswept[-_LOOKED_AT_PER_STEP:]
+            for entry in reversed(some):
+                if self._store.has(entry[1]):
+                    heappush(self._heap, entry)
+            if self._heap:
+                self._arm()
+            yield
 
     def _forget_gone(self) -> None:
         self.ageless = [sequence for sequence in self.ageless if self._store.has(sequence)]
@@ -131,12 +153,13 @@ class MessageLifetimes:
     def forget_from(self, sequence: int) -> None:
         """Forget undone messages from the sequence on; other messages will get these sequences."""
         del self.ageless[bisect_left(self.ageless, sequence) :]
+        self._unswept = [entry for entry in self._unswept if entry[1] < sequence]
         if any(entry[1] >= sequence for entry in self._heap):
             self._heap = [entry for entry in self._heap if entry[1] < sequence]
             heapify(self._heap)
 
     def save(self) -> None:
-        """Write the deadlines for the next start; when that fails, the next start reads the headers."""
+        """Write the deadlines for the next start, which reads the headers when that fails; no sweep is under way."""
         if self.is_enabled:
             with suppress(StoreError):
                 self._home.save_lifetimes(SavedLifetimes(self._store.last_sequence, self._heap, self.ageless))
@@ -146,6 +169,7 @@ class MessageLifetimes:
         self._timers.cancel(self._timer)
         self._timer = None
         self._heap.clear()
+        self._unswept.clear()
 
     def _arm(self, not_before_ns: int = 0) -> None:
         deadline_ns = max(self._heap[0][0], not_before_ns)

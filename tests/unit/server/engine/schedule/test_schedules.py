@@ -122,6 +122,18 @@ def test_a_schedule_ends_with_its_lifetime(harness):
     assert len(published(harness)) == 2
 
 
+def test_schedules_that_were_purged_do_not_pile_up(harness):
+    stream = create(harness)
+    for number in range(20):
+        schedule(harness, "@at 2100-01-01T00:00:00Z", f"s.kept.{number}")
+    for number in range(300):
+        schedule(harness, "@at 2100-01-01T00:00:00Z", f"s.job.{number}")
+        harness.api("STREAM.PURGE.S", {"filter": f"s.job.{number}"})
+    assert 20 <= len(stream.schedules) < 50
+    harness.advance(100 * 366 * DAY)
+    assert len(published(harness)) == 20
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_message_in_its_place_cancels(harness, plain):
     create(harness)

@@ -204,6 +204,22 @@ def test_messages_that_must_stay_and_went_are_forgotten_in_time(harness, monkeyp
     assert {1, 40} <= set(lifetimes.ageless)
 
 
+def test_values_that_were_replaced_before_their_time_are_forgotten(harness, monkeypatch):
+    monkeypatch.setattr(message_lifetimes, "_GONE_MIN", 20)
+    monkeypatch.setattr(message_lifetimes, "_LOOKED_AT_PER_STEP", 3)
+    harness.engine.long_work.slice_ns = 0  # one step in each turn
+    stream = harness.create(allow_msg_ttl=True, max_msgs_per_subject=1)
+    counts = []
+    while len(counts) < 400 or not harness.engine.long_work.waiting:
+        harness.publish(f"s.{len(counts) % 5}", b"", {"Nats-TTL": "1000"})
+        harness.engine.flush()
+        counts.append(len(stream.lifetimes))
+    assert max(counts) < 100, "five messages are alive"
+    for seconds in (1001, 1):
+        harness.advance(seconds)
+    assert (held(harness), len(stream.lifetimes)) == ([], 0), "also those that the sweep had not come to"
+
+
 def test_a_message_that_was_undone_leaves_no_deadline_to_the_next_of_its_sequence(machine):
     harness = machine.start()
     harness.create(allow_msg_ttl=True)
