@@ -132,6 +132,7 @@ class JetStream:
 
         home = self._storage.create(self.account.name, config, now_ns, held=True)
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
+        usage.set_reserved(config.max_bytes)
         return StreamLoader(home, config, usage, self.services.options.limits, self.limits, now_ns)
 
     def adopt(self, loader: StreamLoader, consumers: list[LoadedConsumer]) -> Stream[Consumer]:
@@ -143,7 +144,7 @@ class JetStream:
         """
         config, home = loader.config, loader.home
         self.check_overlap(config)
-        loader.usage.set_used(0)  # The stream counts from here on.
+        loader.usage.release()  # The stream counts from here on.
         if loader.created_ns != loader.begun_ns:
             home.save(config, loader.created_ns)
         home.release()
@@ -256,12 +257,12 @@ class JetStream:
             raise api_error(10058)
 
     def check_stream_count(self) -> None:
-        """Check that the account may have another stream.
+        """Check that the account may have another stream beside those that it has, or will have once restored.
 
         Raises:
             ApiError: 10027.
         """
-        if 0 < self.limits.max_streams <= len(self.streams):
+        if 0 < self.limits.max_streams <= len(self.streams) + len(self.restoring):
             raise api_error(10027)
 
     def check_room(self, storage: StorageType, more_bytes: int) -> None:

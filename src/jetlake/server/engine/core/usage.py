@@ -101,6 +101,11 @@ class StreamUsage:
             self._account.reserve(self._storage, change)
             self._server.reserve(self._storage, change)
 
+    def release(self) -> None:
+        """Use and reserve nothing any more."""
+        self.set_used(0)
+        self.set_reserved(0)
+
     def has_room(self, count: int) -> bool:
         """Return whether `count` more bytes fit below the limits of account and server."""
         server, account = self._server.room(self._storage), self._account.room(self._storage)

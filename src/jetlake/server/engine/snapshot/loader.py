@@ -237,5 +237,5 @@ class StreamLoader:
         Raises:
             StoreError: the files could not be removed; a restart removes them.
         """
-        self.usage.set_used(0)
+        self.usage.release()
         return self.home.delete()

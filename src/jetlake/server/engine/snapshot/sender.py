@@ -33,7 +33,7 @@ def inflight_max(chunk_size: int, window_size: int) -> tuple[int, int]:
 
 
 class ArchiveSender:
-    """Sends one archive.
+    """Sends one archive; a transfer from its construction on.
 
     Args:
         services: the engine's clock, timers and long work.
@@ -77,10 +77,12 @@ class ArchiveSender:
         self._is_ended = False
         self._timer: Timer | None = None
         self._watch: Watch | None = None
+        transfers.begin(self._id, self)
 
     def begin(self) -> None:
         """Start to send once the client subscribes, and in any case after two seconds."""
-        self._transfers.begin(self._id, self)
+        if self._is_ended:
+            return
         if self._account.has_interest(self._subject):
             self._start()
         else:

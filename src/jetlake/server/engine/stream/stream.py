@@ -249,8 +249,7 @@ class Stream(Generic[ConsumerType]):
         self.copying.close(deleted=True)
         self._detach()
         self.ids.close_log(is_deleted=True)
-        self._usage.set_reserved(0)
-        self._usage.set_used(0)
+        self._usage.release()
         return removal
 
     def _detach(self) -> None:

@@ -145,6 +145,14 @@ def test_a_backup_goes_in_slices(make_harness, fill):
     assert turns > 10
 
 
+def test_too_many_of_one_turn_are_refused(filled):
+    for number in range(40):
+        filled.publish("$JS.API.STREAM.SNAPSHOT.S", b'{"deliver_subject":"nobody"}', reply=b"_INBOX.many.%d" % number)
+    filled.turn()
+    answers = [json.loads(frame.payload) for frame in filled.client.take()]
+    assert [answer["error"]["err_code"] for answer in answers if "error" in answer] == [10064] * 8
+
+
 def test_too_many_at_a_time_are_refused(filled):
     for _ in range(32):
         filled.publish("$JS.API.STREAM.SNAPSHOT.S", b'{"deliver_subject":"nobody"}', reply=b"_INBOX.x")

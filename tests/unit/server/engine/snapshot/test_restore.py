@@ -352,3 +352,18 @@ def test_an_archive_of_an_older_server(machine, restore):
     machine.cut_power()
     assert machine.server.api("STREAM.INFO.S")["created"] == "2026-11-15T23:58:21.550961743Z"
     assert machine.server.state()["messages"] == 44
+
+
+def test_streams_that_are_being_restored_count_against_the_limits(make_harness, begin):
+    harness = make_harness(limits=AccountLimits(max_streams=2, max_memory=1000))
+    subjects = [begin(harness, name, subjects=[name], storage="memory", max_bytes=400) for name in "AB"]
+    for verb, body in (("CREATE", {"name": "C"}), ("RESTORE", {"config": {"name": "C"}})):
+        assert harness.api(f"STREAM.{verb}.C", body)["error"]["err_code"] == 10027
+    harness.publish(subjects[0], b"cancelled")
+    harness.turn()
+    assert harness.api("INFO")["reserved_memory"] == 400
+    config = {"name": "C", "subjects": ["c"], "storage": "memory", "max_bytes": 700}
+    assert harness.api("STREAM.CREATE.C", config)["error"]["err_code"] == 10028
+    harness.advance(60)
+    assert harness.api("INFO")["reserved_memory"] == 0, "the other one had no client any more"
+    assert "error" not in harness.api("STREAM.CREATE.C", config)
