@@ -195,7 +195,7 @@ class Consumer:
         self.events.configure(config.sample_freq)
         if old.filters != config.filters:
             self.cursor.filter_by(_subject_filter(config), pending)
-            self.stream.interest_changed()
+            self.stream.interest_changed(self)
         self.delivery.configure(old, config)
         self._schedule.use()
         self._schedule.make_ready()
@@ -266,7 +266,7 @@ class Consumer:
             self.journal.write_after(self.home.place)
         self._feed.last_delivered_ns = self.ack_handler.last_ns = 0
         self.journal.rewrite()
-        self.stream.interest_changed()
+        self.stream.interest_changed(self)
         self._schedule.make_ready()
 
     def restore(self, resume: int) -> None:

@@ -92,6 +92,7 @@ class Stream(Generic[ConsumerType]):
         )
         self._listed_count = 0  # consumers but those that feed mirrors and sources
         self.caught_up: set[StreamConsumer] = set()
+        self._refiltered: set[StreamConsumer] = set()  # may have messages pending that they want no more
         self.copying: Copying = NoCopying()
         self.is_closed = False
         self.is_purging = self._is_recounting = False
@@ -356,6 +357,7 @@ class Stream(Generic[ConsumerType]):
         self.consumers_by_token.pop(consumer.name.encode(), None)
         self.consumer_names.changed()
         self.caught_up.discard(consumer)
+        self._refiltered.discard(consumer)
         self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
         self.retention.on_consumers_changed()
@@ -369,8 +371,9 @@ class Stream(Generic[ConsumerType]):
 
         self.services.long_work.begin(work())
 
-    def interest_changed(self) -> None:
+    def interest_changed(self, consumer: ConsumerType) -> None:
         """Apply a consumer's changed filters or position, and remove the messages that no consumer needs any more."""
+        self._refiltered.add(consumer)
         self.retention.on_consumers_changed()
         if self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
@@ -503,8 +506,12 @@ class Stream(Generic[ConsumerType]):
         self.store.hooks.on_removed = self._on_removed if listens else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
-        for consumer in self.retention.interested(subject):
+        interested = self.retention.interested(subject)
+        for consumer in interested:
             consumer.on_removed(sequence, subject)
+        if self._refiltered:
+            for consumer in self._refiltered.difference(interested):
+                consumer.on_removed(sequence, subject)
         for count in self._counts:
             count.on_removed(sequence, subject)
 

@@ -195,3 +195,19 @@ def test_what_is_stored_is_counted_by_the_filters_that_consumers_have_now(harnes
     assert pending_after("s.a", "s.b", "s.c") == [7, 4]
     filter_by()
     assert pending_after("s.d") == [8, 8]
+
+
+def test_a_message_that_goes_is_pending_no_more_also_where_the_filter_has_changed(interest, make_worker):
+    a, b = make_worker("a", filter_subject="s.a", max_ack_pending=1), make_worker("b")
+    for subject in ("s.a", "s.b"):
+        interest.store(subject)
+    a.pull()
+    (_, second) = (frames := b.pull(b"2"))
+    make_worker("a", filter_subject="s.b", max_ack_pending=1)
+    assert a.numbers() == ((1, 1), (0, 0), 1, 1, 0, 0)
+    b.answer(frames[0])
+    assert stored(interest) == [2]
+    assert a.numbers() == ((1, 1), (1, 1), 1, 0, 0, 0)
+    assert a.sequences(a.pull()) == [2], "nothing takes its room"
+    b.answer(second)
+    assert stored(interest) == [2]
