@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from jetlake.protocol.subjects import is_valid_subscribe, matches
+from jetlake.protocol.subjects import is_valid_subscribe
 from jetlake.server.engine.routing.remote import Remote, RemoteLink
 from jetlake.server.engine.routing.route import Interest, Route
 from jetlake.server.engine.routing.sublist import Sublist
@@ -100,7 +100,7 @@ class Routing:
         self.literals: dict[bytes, Route] = {}
         self._sublist: Sublist[Interest] = Sublist()
         self._families: dict[bytes, Family] = {}
-        self._watches: dict[bytes, list[Watch]] = {}
+        self._watches: Sublist[Watch] = Sublist()
         # Patterns that could match a subject below `$JS.`; without any, acks need no look-up.
         self._wide = 0
         self._heard: dict[bytes, bool] = {}
@@ -187,16 +187,12 @@ class Routing:
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Watch:
         """Call `callback` after the interest in the literal subject may have changed."""
         watch = Watch(subject, callback)
-        self._watches.setdefault(subject, []).append(watch)
+        self._watches.insert(subject, watch)
         return watch
 
     def unwatch(self, watch: Watch) -> None:
         """Remove a watch; removing it again is ignored."""
-        watches = self._watches.get(watch.subject)
-        if watches is not None and watch in watches:
-            watches.remove(watch)
-            if not watches:
-                del self._watches[watch.subject]
+        self._watches.remove(watch.subject, watch)
 
     def has_interest(self, subject: bytes) -> bool:
         """Return whether a message on the subject has a recipient."""
@@ -266,15 +262,11 @@ class Routing:
         if b"*" in pattern or b">" in pattern:
             self.literals.clear()
             self._families.clear()
-            if self._watches:
-                watched = [subject for subject in self._watches if matches(pattern, subject)]
-                for watch in [watch for subject in watched for watch in self._watches[subject]]:
-                    watch.callback()
         else:
             self.literals.pop(pattern, None)
             self._families.pop(pattern.rpartition(b".")[0], None)
-            for watch in tuple(self._watches.get(pattern, ())):
-                watch.callback()
+        for watch in self._watches.within(pattern) if self._watches else ():
+            watch.callback()
 
     # Routes
 

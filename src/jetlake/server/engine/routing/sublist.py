@@ -87,13 +87,21 @@ class Sublist(Generic[Item]):
 
     def items(self) -> list[Item]:
         """Return all items."""
-        found: list[Item] = []
-        nodes = [self._root]
-        while nodes:
-            node = nodes.pop()
-            found += [*node.items, *node.tail]
-            nodes += [*node.children.values(), *([node.star] if node.star is not None else [])]
-        return found
+        return _items_below([self._root])
+
+    def within(self, pattern: bytes) -> list[Item]:
+        """Return the items under literal subjects that match the pattern; there must be no others."""
+        tokens = pattern.split(b".")
+        tail = tokens[-1] == b">"
+        level = [self._root]
+        for token in tokens[:-1] if tail else tokens:
+            if token == b"*":
+                level = [child for node in level for child in node.children.values()]
+            else:
+                level = [node.children[token] for node in level if token in node.children]
+        if tail:
+            return _items_below([child for node in level for child in node.children.values()])
+        return [item for node in level for item in node.items]
 
     def match(self, subject: bytes) -> list[Item]:
         """Return all items whose pattern matches the subject; `*` and `>` in the subject are literal."""
@@ -146,3 +154,13 @@ class Sublist(Generic[Item]):
             if not level:
                 break
         return level
+
+
+def _items_below(nodes: list[_Node[Item]]) -> list[Item]:
+    """Return all items of these nodes and those below them."""
+    found: list[Item] = []
+    while nodes:
+        node = nodes.pop()
+        found += [*node.items, *node.tail]
+        nodes += [*node.children.values(), *([node.star] if node.star is not None else [])]
+    return found

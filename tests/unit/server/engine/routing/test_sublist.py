@@ -24,6 +24,16 @@ def test_the_trie_agrees_with_the_predicate(patterns, subject):
 
 
 @settings(deadline=None)
+@given(st.lists(LITERALS, max_size=20), PATTERNS)
+def test_subjects_are_found_by_a_pattern(subjects, pattern):
+    sublist = Sublist()
+    for number, subject in enumerate(subjects):
+        sublist.insert(subject, number)
+    expected = [number for number, subject in enumerate(subjects) if matches(pattern, subject)]
+    assert sorted(sublist.within(pattern)) == expected
+
+
+@settings(deadline=None)
 @given(st.lists(PATTERNS, max_size=20), st.lists(TOKENS, min_size=1, max_size=3).map(b".".join), TOKENS)
 def test_a_family_holds_for_every_last_token_outside_its_exceptions(patterns, prefix, token):
     sublist = Sublist()
