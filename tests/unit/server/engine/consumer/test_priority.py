@@ -141,6 +141,15 @@ def test_only_the_pin_gets_messages(make_group, harness):
     assert worker.statuses(worker.pull({"batch": 1, "group": "jobs", "no_wait": True})) == ["404 No Messages"]
 
 
+def test_a_pin_that_nobody_got_is_no_pin(make_group, harness, heard):
+    worker = make_group("pinned_client", messages=1, priority_timeout=10 * SECOND)
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.*.S.c")
+    assert worker.statuses(ask(worker, "a", max_bytes=1)) == ["409 Message Size Exceeds MaxBytes"]
+    assert "pinned_client_id" not in worker.info()["priority_groups"][0]
+    harness.advance(11)
+    assert ear() == []
+
+
 def test_the_pin_is_lost_when_its_client_stops_pulling(make_group, harness, heard):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.>")
     worker = make_group("pinned_client", messages=4, priority_timeout=10 * SECOND)

@@ -66,8 +66,8 @@ class GroupPolicy:
         """Get ready to serve a message; False when that takes a moment, after which the consumer is made ready."""
         return True
 
-    def is_vacant(self) -> bool:
-        """Return whether the request that `prepare` chose has ended, so that another one is to be chosen."""
+    def vacate(self) -> bool:
+        """Give up the choice of `prepare` if that request ended before it got a message; whether it had."""
         return False
 
     def admits(self, request: WaitingPull, num_pending: int, num_ack_pending: int) -> bool:

@@ -134,15 +134,18 @@ class PinnedClient(GroupPolicy):
 
     def prepare(self, now_ns: int) -> bool:
         """Pin a client if none is pinned; False until the pin is on disk, and while no client can be pinned."""
-        if self.is_vacant():
-            self._chosen = None  # The request ended before it got a message: nobody knows its pin.
-            self._store.set("", 0, _do_nothing)
+        self.vacate()
         if not self._store.id:
             self._pin_next(now_ns)
         return bool(self._store.id) and not self._is_storing
 
-    def is_vacant(self) -> bool:
-        return self._chosen is not None and not self._chosen.waiting and not self._is_storing
+    def vacate(self) -> bool:
+        if self._chosen is None or self._chosen.waiting or self._is_storing:
+            return False
+        self._chosen = None
+        self.deadline_ns = 0
+        self._store.set("", 0, _do_nothing)
+        return True
 
     def _pin_next(self, now_ns: int) -> None:
         for request in self._queue.open_requests():
@@ -197,7 +200,7 @@ class PinnedClient(GroupPolicy):
     def expire(self, now_ns: int) -> bool:
         if not self.deadline_ns or self.deadline_ns > now_ns:
             return False
-        return self.unpin(UnpinReason.TIMEOUT)
+        return self.vacate() or self.unpin(UnpinReason.TIMEOUT)
 
     def states(self) -> tuple[PriorityGroupState, ...]:
         pin = self._store.id

@@ -328,7 +328,7 @@ class PullDelivery:
 
         request = self.queue.choose(size_of(frame), now_ns, None if policy.admits_all else admits)
         if request is None:
-            if policy.is_vacant():
+            if policy.vacate():
                 self._schedule.make_ready()
             return False
         frame = policy.assign(request, frame, now_ns)
