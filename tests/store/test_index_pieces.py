@@ -49,7 +49,7 @@ def content(store):
         store.first_sequence,
         store.messages,
         store.bytes,
-        store.deleted(),
+        store.deleted(store.first_sequence, store.last_sequence + 1),
         store.lost,
     )
 

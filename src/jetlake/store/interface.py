@@ -399,8 +399,8 @@ class MessageStore(Protocol):
         """
         ...
 
-    def deleted(self) -> list[int]:
-        """Return the sequences between the first and the last that have no message."""
+    def deleted(self, first: int, end: int) -> list[int]:
+        """Return the sequences from `first` up to before `end` that have no message."""
         ...
 
     def compact_step(self, *, sync_here: bool = True) -> bool:

@@ -243,24 +243,14 @@ class Index(Generic[BlockType]):
             return min(block.sequence_of(row), sequence)
         return min(self.starts[place + 1], sequence) if place + 1 < len(self.starts) else sequence
 
-    def deleted(self) -> list[int]:
-        """Return the sequences between the first and the last that have no message."""
+    def deleted(self, first: int, end: int) -> list[int]:
+        """Return the sequences from `first` up to before `end` that have no message."""
         gone: list[int] = []
-        if not self.messages:
-            return gone
-        at = self.first_sequence
-        for block in self.blocks:
-            if not block.live_count:
-                continue
-            row = block.row_at_or_after(at)
-            if block.live_count == block.row_count and block.sequences is None:
-                gone.extend(range(at, block.first + row))
-                at = block.first + block.row_count
-                continue
-            for sequence in compress(block.sequence_slice(row, len(block.live)), block.live[row:]):
-                gone.extend(range(at, sequence))
-                at = sequence + 1
-        gone.extend(range(at, self.last_sequence + 1))
+        at = first
+        for sequence in self.live_between(first, end):
+            gone.extend(range(at, sequence))
+            at = sequence + 1
+        gone.extend(range(at, end))
         return gone
 
     # Subjects

@@ -45,6 +45,7 @@ from jetlake.protocol.subjects import overlaps
 from jetlake.server.engine.api.metadata import with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page, promise_again
 from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage as Stored
 from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
@@ -55,6 +56,9 @@ NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
 SUBJECTS_PER_PAGE = 100_000
 SUBJECTS_PER_STEP = 1024
+# A gap between two messages may be as wide as sequences go.
+DELETED_MAX = 100_000
+SEQUENCES_PER_STEP = 4096
 
 
 # The account
@@ -155,17 +159,19 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
     body = request.body or StreamInfoRequest()
     stream = request.jetstream.stream(request.stream)
     info = stream_info(stream, request.now_ns, leads=True)
-    state = info.state
-    if body.deleted_details:
-        state = replace(state, deleted=tuple(stream.store.deleted()))
-    if not body.subjects_filter:
-        return reply_of(StreamInfoReply, replace(info, state=state))
-    return _info_with_subjects(stream, replace(info, state=state), body)
+    if not body.deleted_details and not body.subjects_filter:
+        return reply_of(StreamInfoReply, info)
+    return _info_with_details(stream, info, body)
 
 
-def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
-    """Return a stream's info with a page of the subjects that match the filter."""
+def _info_with_details(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
+    """Return a stream's info with deleted sequences, and a page of the subjects that match the filter."""
     store = stream.store
+    if body.deleted_details:
+        deleted = yield from _deleted(store)
+        info = replace(info, state=replace(info.state, deleted=deleted))
+    if not body.subjects_filter:
+        return reply_of(StreamInfoReply, info)
     names = yield from store.in_steps.subjects(body.subjects_filter.encode())
     if not names:
         return reply_of(StreamInfoReply, info)
@@ -177,6 +183,18 @@ def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoR
     state = replace(info.state, subjects=subjects)
     numbers = {"total": len(names), "offset": offset, "limit": SUBJECTS_PER_PAGE}
     return reply_of(StreamInfoReply, replace(info, state=state), **numbers)
+
+
+def _deleted(store: MessageStore) -> Steps[tuple[int, ...]]:
+    """Return the first of the sequences between the first and the last message that have none."""
+    deleted: list[int] = []
+    at = store.first_sequence
+    while store.messages and at <= store.last_sequence and len(deleted) < DELETED_MAX:
+        end = min(at + SEQUENCES_PER_STEP, store.last_sequence + 1)
+        deleted += store.deleted(at, end)
+        at = end
+        yield
+    return tuple(deleted[:DELETED_MAX])
 
 
 def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:

@@ -530,3 +530,23 @@ def test_direct_gets_of_streams_that_do_not_exist_leave_nothing_behind(harness):
         assert frame.header.startswith(b"NATS/1.0 503")
     assert b"Nats-Sequence: 1\r\n" in harness.request("$JS.API.DIRECT.GET.S", {"seq": 1})[0].header
     assert list(harness.jetstream._direct_readers) == [b"S"]
+
+
+def test_the_list_of_deleted_sequences_is_bounded(harness):
+    stream = harness.create()
+    harness.store("s.a")
+    stream.store.skip(2**50)
+    harness.store("s.a")
+    harness.store("s.b")
+    turns = 0
+    harness.engine.long_work.slice_ns = 0
+    harness.client.take()
+    harness.publish("$JS.API.STREAM.INFO.S", b'{"deleted_details":true,"subjects_filter":">"}', reply=b"_INBOX.info")
+    while harness.engine.has_ready():
+        harness.engine.flush()
+        turns += 1
+    (frame,) = harness.client.take()
+    state = json.loads(frame.payload)["state"]
+    assert (state["num_deleted"], state["deleted"]) == (2**50, list(range(2, 100_002)))
+    assert state["subjects"] == {"s.a": 2, "s.b": 1}
+    assert turns > 20
