@@ -78,7 +78,7 @@ class Puller:
     def pause(self) -> None:
         """Stop pulling until `resume`: all pulls are lost."""
         self.state.disconnected()
-        self.refill_at = -1
+        self._look_for_refill()
         self._stop_timer()
 
     def resume(self) -> None:
@@ -128,11 +128,14 @@ class Puller:
             # At once and together with the acknowledgements before it, so that the server works while we do.
             self._connection.send(self._head + b"%d\r\n%b\r\n" % (len(body), body))
             self._connection.end_turn()
-        # How many messages may wait before the iterator has to ask again; by bytes every message counts.
-        self.refill_at = _EVERY_MESSAGE if state.by_bytes else state.refill_at()
+        self._look_for_refill()
         deadline = state.deadline(now)
         if deadline is not None and (self._timer is None or deadline < self._timer_at):
             self._arm(deadline)
+
+    def _look_for_refill(self) -> None:
+        """Set how many messages may wait before the iterator has to ask again; by bytes every message counts."""
+        self.refill_at = _EVERY_MESSAGE if self.state.by_bytes else self.state.refill_at()
 
     # Silence
 

@@ -91,6 +91,19 @@ async def test_bytes_are_counted_with_subject_reply_headers_and_payload(fake, cl
         assert [pull.max_bytes for pull in fake.pulls()] == [size * 2, size]
 
 
+async def test_bytes_that_are_taken_without_a_connection_are_room_on_the_next_one(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_bytes=1000, threshold_bytes=500) as messages:
+        fake.deliver(fake.pull_reply(), *[delivery(number, b"x" * 250) for number in range(1, 4)])
+        fake.is_down = True
+        fake.wire.lose()
+        for _ in range(3):
+            await messages.next()
+        fake.is_down = False
+        await clock.advance(1)
+        assert [pull.max_bytes for pull in fake.pulls()] == [1000, 1000]
+
+
 async def test_a_message_larger_than_max_bytes_is_an_error_and_not_a_loop(fake, clock):
     consumer = await consumer_of(fake)
     async with consumer.consume(max_bytes=1000) as messages:
