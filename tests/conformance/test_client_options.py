@@ -146,6 +146,18 @@ async def test_consume_stops_after_so_many(server, clients):
         consumer.consume(stop_after=1, max_bytes=1000)
 
 
+@pytest.mark.parametrize("max_deliver", [1, 2])
+async def test_messages_in_their_last_delivery_count_for_stop_after(server, clients, max_deliver):
+    client = await clients(server)
+    stream = await filled(client.jetstream(), 10)
+    consumer = await stream.create_consumer("c", max_deliver=max_deliver)
+    if max_deliver > 1:
+        (await consumer.fetch(3)).nak()
+    async with consumer.consume(stop_after=5) as messages:
+        taken = [message async for message in messages]
+        assert sorted(numbers(taken)) == list(range(5))
+
+
 async def _has_consumers(stream, names):
     return await stream.consumer_names() == names
 

@@ -226,12 +226,14 @@ class ContinuousPull(Receiver):
         puller = self.puller
         if messages:
             puller.received(messages, now)
+            waiting = len(self.mailbox.messages)
             messages, verdict = self._source.accept(messages)
             if verdict is not NextStep.PULL:
                 self._follow(verdict)
             puller.buffered(messages)
             self.mailbox.put(messages)
-            if self._stop_after and puller.state.accepted(len(messages)):
+            # Also those that the source has put first into the mailbox itself.
+            if self._stop_after and puller.state.accepted(len(self.mailbox.messages) - waiting):
                 self._end(None)
                 return
         puller.refill()
