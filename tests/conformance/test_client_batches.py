@@ -85,6 +85,26 @@ async def test_fast_publishing(js, stream):
         await fast.publish("b.a")
 
 
+async def test_several_tasks_publish_to_one_fast_batch(js, stream):
+    async with js.fast_publisher(flow=10) as fast:
+        numbers = await asyncio.gather(*(fast.publish("b.a", b"%d" % number) for number in range(200)))
+    assert sorted(numbers) == list(range(1, 201))
+    assert fast.ack.count == 200
+
+
+async def test_a_fast_batch_that_fails_leaves_no_subscription(server, clients):
+    client = await clients(server)
+    js = client.jetstream()
+    await js.create_stream("PLAIN", subjects=["plain"])
+    before = client.statistics.subscriptions
+    fast = js.fast_publisher()
+    await fast.publish("plain")
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await fast.commit()
+    assert client.statistics.subscriptions == before
+
+
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 async def test_a_refused_message_of_a_fast_batch(js, stream, gaps):
     fast = js.fast_publisher(flow=1, outstanding=1, gaps=gaps)

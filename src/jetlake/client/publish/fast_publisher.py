@@ -179,15 +179,15 @@ class FastPublisher:
             PublishTimeoutError: no answer in time.
             DisconnectedError: the connection was lost; messages behind `acknowledged` may be stored.
         """
-        self._check()
-        if not self.published:
-            raise BatchError("the batch has no messages")
-        while not self._interval:
-            await self._changed()
-            self._check()
-        # Any subject of the stream will do: the end is not stored.
-        self._send(self._first_subject, _END, b"", b"")
         try:
+            self._check()
+            if not self.published:
+                raise BatchError("the batch has no messages")
+            while not self._interval:
+                await self._changed()
+                self._check()
+            # Any subject of the stream will do: the end is not stored.
+            self._send(self._first_subject, _END, b"", b"")
             while self._ack is None and self._failure is None:
                 await self._changed()
         finally:
@@ -213,17 +213,16 @@ class FastPublisher:
             raise BatchError(f"the batch is over after {self._ack.count} messages; begin another one")
 
     async def _changed(self) -> None:
-        """Wait for the next answer."""
-        self._waiter = self._connection.loop.create_future()
+        """Wait for the next answer; several tasks may."""
+        if self._waiter is None:
+            self._waiter = self._connection.loop.create_future()
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._waiter
+                await asyncio.shield(self._waiter)
         except TimeoutError:
             raise PublishTimeoutError(
                 f"message {self.acknowledged + 1} of the batch is not acknowledged within {self._timeout_s:g} s"
             ) from None
-        finally:
-            self._waiter = None
 
     def _receive(self, messages: list[Message]) -> None:
         for message in messages:
@@ -255,8 +254,9 @@ class FastPublisher:
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.set_result(None)
 
     def _close(self) -> None:
         if self._inbox.sid:
