@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Self, TypeVar
 
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered import OrderedConsumer
+from jetlake.client.settings.options import duration_s
 from jetlake.errors import InvalidOptionError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 
@@ -120,10 +122,16 @@ class Watch(Generic[T]):
             RequestTimeoutError: none came in time.
             ConsumeError: the watch ended.
         """
-        while True:
-            value = self._value(await self._reading.next(timeout))
-            if value is not None:
-                return value
+        try:
+            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)) as limit:
+                while True:
+                    value = self._value(await self._reading.next())
+                    if value is not None:
+                        return value
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimeoutError(f"no change of {self._name!r} within {timeout} s") from None
 
     async def next_batch(self) -> list[T]:
         """Return all changes that are there, at least one; an empty list once the watch was stopped.

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 from fake_server import consumer_info, delivery, status
 
-from jetlake.errors import PullStatusError, SequenceGapError, StreamNotFoundError, StreamReplacedError
+from jetlake.client.ordered.watch import Watch
+from jetlake.errors import (
+    PullStatusError,
+    RequestTimeoutError,
+    SequenceGapError,
+    StreamNotFoundError,
+    StreamReplacedError,
+)
 from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub
@@ -382,3 +389,17 @@ async def test_a_consumer_whose_server_left_the_cluster_is_replaced_at_once(fake
         for _ in range(3):
             await clock.advance(1)
         assert len(creator.created) == (2 if is_lost else 1)
+
+
+async def test_a_watch_keeps_its_timeout_though_changes_come_that_nobody_wants(stream, creator, clock):
+    watch = Watch("S", stream.ordered(), lambda message: None)
+    change = asyncio.create_task(watch.next(1))
+    await clock.settle()
+    for number in (1, 2):
+        assert not change.done()
+        await clock.advance(0.6)
+        creator.deliver(number)
+        await clock.settle()
+    with pytest.raises(RequestTimeoutError, match="no change of 'S' within 1 s"):
+        change.result()
+    await watch.stop()
