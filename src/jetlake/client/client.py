@@ -358,7 +358,8 @@ class Client:
     async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
         """Leave the server and connect anew, to the next one of several; returns when there is a connection.
 
-        What was published is sent first. Use it when credentials or servers have changed, or to balance a cluster.
+        What was published is sent first, for half of the timeout at most: a server that does not answer is left as well.
+        Use it when credentials or servers have changed, or to balance a cluster.
 
         Raises:
             ConnectionClosedError: the client is closed, or became so because no server took it.
@@ -367,10 +368,8 @@ class Client:
         wait_s = timeout_s(timeout) or _FLUSH_S
         try:
             async with asyncio.timeout(wait_s):
-                await self._connection.make_anew(wait_s)
-        except TimeoutError as error:
-            if isinstance(error, RequestTimeoutError):
-                raise
+                await self._connection.make_anew(wait_s / 2)
+        except TimeoutError:
             raise RequestTimeoutError(f"there is no new connection within {wait_s:g} s") from None
 
     async def drain(self, timeout: Seconds | None = None) -> None:

@@ -252,13 +252,16 @@ class Connection:
     async def make_anew(self, timeout_s: float) -> None:
         """Send what was written, leave the server, and wait for the next connection.
 
+        Args:
+            timeout_s: how long the server may take for what was written; one that takes longer is left all the same.
+
         Raises:
             ConnectionClosedError: no server takes the client any more.
         """
         if self.is_connected:
             try:
                 await self.flush(timeout_s)
-            except DisconnectedError:
+            except (DisconnectedError, RequestTimeoutError):
                 pass
         self._link.abort(ClientConnectionError("the connection is made anew, as asked for"))
         await self._link.connected_again()

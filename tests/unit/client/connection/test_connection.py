@@ -345,6 +345,16 @@ async def test_a_server_that_answers_no_pings_is_given_up(fake, clock):
     assert client.is_connected
 
 
+async def test_a_server_that_answers_nothing_is_left_when_that_is_asked_for(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    left = asyncio.create_task(client.force_reconnect(timeout=4))
+    await clock.settle()
+    await clock.advance(2)
+    await left
+    assert (len(fake.wires), client.reconnects) == (2, 1)
+
+
 async def test_answered_pings_keep_the_connection(fake, clock):
     await fake.connect(ping_interval=10)
     for _ in range(20):
