@@ -340,12 +340,14 @@ class Connection:
     # What the link tells
 
     def connected(self, wire: WireProtocol, *, is_first: bool) -> None:
-        """Subscribe and send what was kept, on the new TCP connection."""
+        """Subscribe, send again what receivers wait for, and what was kept, on the new TCP connection."""
         self._outbox.connected(wire, self._table.resume_frames())
         self._pings.start()
         if not is_first:
             for receiver in self.receivers():
                 receiver.reconnected()
+        self._outbox.send_kept()
+        if not is_first:
             self._events.emit(self.options.on_reconnected)
 
     def lost(self, reason: Exception, *, is_clean: bool, is_final: bool) -> None:

@@ -216,11 +216,20 @@ class Outbox:
     # What the connection tells
 
     def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
-        """Write the subscriptions to the new server, then the kept frames."""
+        """Write the subscriptions to the new server; `send_kept` follows."""
         self._wire = wire
-        self.traffic.frames_sent += subscriptions.count(b"\r\n") + len(self._kept)
-        wire.write(subscriptions + b"".join(self._kept.values()))
+        if subscriptions:
+            self.send_run(subscriptions, subscriptions.count(b"\r\n"))
+
+    def send_kept(self) -> None:
+        """Write what is sent already on this connection, then the kept frames.
+
+        What receivers send again comes first, so that an acknowledgement never overtakes a publish that was called
+        before it.
+        """
+        self.frames += self._kept.values()
         self._forget_kept()
+        self.end_turn()
 
     def disconnected(self) -> int:
         """Keep the unsent frames, since the server is gone, and return how many publishes of them found no room.

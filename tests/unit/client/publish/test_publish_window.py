@@ -17,6 +17,7 @@ from jetlake.errors import (
     PublishTimeoutError,
     PublishWindowError,
 )
+from jetlake.protocol.frames import Pub
 
 
 def published(fake, wire=None):
@@ -386,6 +387,21 @@ async def test_order_is_kept_though_some_were_written_in_the_turn_of_the_loss(fa
     await js.publish_async("s.3", msg_id="3")
     await clock.advance(5)
     assert [frame.subject for frame in published(fake)] == [b"s.1", b"s.2", b"s.3"]
+
+
+async def test_no_acknowledgement_overtakes_a_publish_that_waits_for_a_connection(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream()
+    await js.publish_async("s.1", msg_id="1")
+    fake.is_down = True
+    fake.wire.lose()
+    await js.publish_async("s.2")
+    await client.publish("$JS.ACK.S.C.1.1.1.1.0", b"+ACK")  # As a message's `ack` does.
+    await js.publish_async("s.3")
+    fake.is_down = False
+    await clock.advance(5)
+    sent = [frame.subject for frame in fake.wire.frames if isinstance(frame, Pub)]
+    assert sent == [b"s.1", b"s.2", b"s.3", b"$JS.ACK.S.C.1.1.1.1.0"]
 
 
 async def test_time_without_a_connection_does_not_count(fake, clock, js):
