@@ -1,6 +1,7 @@
 """The client without await, on both servers: from this thread, from several, and interrupted."""
 
 import asyncio
+import contextlib
 import inspect
 import signal
 import subprocess
@@ -267,6 +268,83 @@ def test_pipelined_publishing_keeps_the_order_of_each_thread(client):
     assert read == {number: list(range(2000)) for number in range(3)}
     with pytest.raises(InvalidOptionError):
         js.publish_async("s.1", "text")
+
+
+@contextlib.contextmanager
+def heard_in_order(client):
+    """The acknowledgements (`ack`) and other messages of the test, by subject, in the order in which they were sent."""
+    heard = []
+    with client.subscribe(">", lambda message: heard.append(message.subject)):
+        client.flush()
+        sent = []
+        yield sent
+        client.publish("over")
+        wait_until(lambda: "over" in heard)
+    kinds = {"$JS.ACK": "ack", "s.done": "done", "held": "held"}
+    sent += [kind for subject in heard for start, kind in kinds.items() if subject.startswith(start)]
+
+
+@connected
+def test_no_acknowledgement_overtakes_a_publish(client):
+    js = client.jetstream()
+    consumer = fill(js, 20).create_consumer("c")
+    messages = consumer.fetch(20)
+    with heard_in_order(client) as sent:
+        for message in messages:
+            js.publish_async("s.done", message.payload)
+            message.ack()
+        js.publish_async_complete()
+    assert sent == ["done", "ack"] * 20
+
+
+@pytest.mark.parametrize("how", ["ack", "ack_sync"])
+async def test_no_acknowledgement_overtakes_a_publish_that_waits_for_room(server, how):
+    def work():
+        with jetlake.blocking.connect(server.url, connect_timeout=10) as client:
+            consumer = fill(client.jetstream(), 1).create_consumer("c")
+            message = consumer.next()
+            held = client.subscribe("held")
+            js = client.jetstream(publish_window=1)
+            with heard_in_order(client) as sent:
+                js.publish_async("held")
+                request = held.next()
+                working = threading.Thread(target=lambda: (js.publish_async("s.done"), getattr(message, how)()))
+                working.start()
+                wait_until(lambda: js.publish_async_pending == 2)
+                client.rtt()
+                request.respond(b'{"stream":"S","seq":1}')
+                working.join()
+                js.publish_async_complete()
+            assert sent == ["held", "done", "ack"]
+
+    await in_thread(work)
+
+
+async def test_what_follows_a_publish_of_a_callback_waits_for_its_room(server):
+    def work():
+        with (
+            jetlake.blocking.connect(server.url, connect_timeout=10) as client,
+            jetlake.blocking.connect(server.url, connect_timeout=10) as other,
+        ):
+            fill(client.jetstream(), 1)
+            held = other.subscribe("held")
+            other.flush()
+            js = client.jetstream(publish_window=1)
+            with heard_in_order(other) as sent:
+                js.publish_async("held")
+                request = held.next()
+                client._thread.call_soon(
+                    lambda: js.publish_async("s.done")
+                )  # As callbacks of events, which cannot wait.
+                wait_until(lambda: js.publish_async_pending == 2)
+                client.publish("$JS.ACK.as.if")
+                with pytest.raises(RequestTimeoutError, match="no room within"):
+                    client.flush(0.01)
+                request.respond(b'{"stream":"S","seq":1}')
+                client.flush()
+            assert sent == ["held", "done", "ack"]
+
+    await in_thread(work)
 
 
 @connected

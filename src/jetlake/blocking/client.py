@@ -40,6 +40,7 @@ __all__ = ["Client", "connect"]
 
 P = ParamSpec("P")
 
+_FLUSH_S = 10.0
 _FAREWELL_S = 3.0
 
 
@@ -202,9 +203,16 @@ class Client(Facade):
         """Return the services that run somewhere: find them, and send requests whose errors are raised."""
         return Services(self._inner.services(), self._thread)
 
-    def flush(self, timeout: Seconds = 10.0) -> None:
+    def flush(self, timeout: Seconds = _FLUSH_S) -> None:
         """Wait until the server has processed everything that was published before."""
-        self._thread.call(self._after_queue(lambda: self._inner.flush(timeout)))
+        wait_s = timeout_s(timeout) or _FLUSH_S
+        deadline = time.monotonic() + wait_s
+
+        async def flush() -> None:
+            await self._outlet.flushed(wait_s)
+            await self._inner.flush(max(0.001, deadline - time.monotonic()))
+
+        self._thread.call(flush())
 
     def drain(self, timeout: Seconds | None = None) -> None:
         """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
@@ -221,6 +229,7 @@ class Client(Facade):
         async def wind_down() -> None:
             async with asyncio.timeout(wait_s):
                 await self._thread.port.empty_queues()
+                await self._outlet.flushed()
                 await connection.wind_down()
 
         try:
@@ -246,7 +255,9 @@ class Client(Facade):
     def _end(self, how: Callable[[], Any]) -> None:
         async def end() -> None:
             try:
-                await self._after_queue(how)
+                # First what other threads have queued.
+                self._outlet.flush()
+                await how()
             finally:
                 # Whatever the window had no room for is told that it is too late.
                 if self._inner.is_closed:
@@ -259,11 +270,6 @@ class Client(Facade):
         finally:
             if self.is_closed:
                 self._thread.stop()
-
-    async def _after_queue(self, work: Callable[[], Any]) -> None:
-        """First what other threads have queued, then the work."""
-        self._outlet.flush()
-        await work()
 
     def __enter__(self) -> Self:
         return self
@@ -324,6 +330,7 @@ async def _say_farewell(connection: Connection, outlet: ThreadOutlet, port: Loop
     try:
         async with asyncio.timeout(_FAREWELL_S):
             await port.empty_queues()
+            await outlet.flushed()
             await asyncio.gather(
                 *(window.complete() for window in connection.receivers() if isinstance(window, PublishWindow)),
                 return_exceptions=True,

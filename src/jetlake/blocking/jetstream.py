@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 from jetlake import client
 from jetlake.blocking.counters import Counters
@@ -13,6 +13,7 @@ from jetlake.blocking.groups import ConsumerGroups
 from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectStore
+from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.blocking.stream import Consumer, Stream, messages
@@ -167,7 +168,9 @@ class JetStream(Facade):
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        self._queue = PublishQueue(thread.port, inner._publisher, inner._connection.signal)
+        connection = inner._connection
+        outlet = cast("ThreadOutlet", connection.outlet)
+        self._queue = PublishQueue(thread.port, outlet.queue, inner._publisher, connection.signal)
 
     @property
     def api(self) -> Api:

@@ -1,11 +1,15 @@
-"""Pipelined publishing from any thread: checked by the caller, queued, and put into the window by the loop."""
+"""Pipelined publishing from any thread: checked by the caller, queued, and put into the window by the loop.
+
+Messages stand in one line with whatever else the threads send, so that everything goes out in the order of the calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from jetlake.blocking.threads.loop_port import LoopPort
 from jetlake.client.settings.options import timeout_s
@@ -25,7 +29,7 @@ _QUEUED_MAX = 1000
 _FAILURES_KEPT_MAX = 10_000
 
 
-@hides("left_queue", "message", "raw_subject")
+@hides("enter", "left_queue", "message", "raw_subject")
 class PendingAck:
     """The acknowledgement of a message under way: `result()` waits for it."""
 
@@ -72,6 +76,12 @@ class PendingAck:
             return self._queue.port.call(self._wait())
         return self._known()
 
+    def enter(self) -> Coroutine[Any, Any, None] | None:
+        """Go into the window, on the loop's thread; returns what waits for that if there is no room."""
+        if self._inner is None and self._error is None and not self._queue.move_up_to(self):
+            return self.left_queue()
+        return None
+
     async def left_queue(self) -> None:
         """Wait until it is in the window, or was refused; on the loop's thread."""
         while self._inner is None and self._error is None:
@@ -91,22 +101,30 @@ class PendingAck:
 
 
 class PublishQueue:
-    """What was published and is not in the window yet; one wake-up of the loop for many.
+    """What was published and is not in the window yet.
 
-    One task of the loop's own empties it, so a caller who is interrupted takes nobody's message away.
+    While the window is full, one task of the loop's own empties it, so a caller who is interrupted takes nobody's
+    message away.
 
     Args:
         port: the way into the loop.
+        stand_in_line: puts a message in line with what others send; it enters the window when its turn comes.
         publisher: puts messages into its window.
         signal: reports what no call can raise.
     """
 
-    def __init__(self, port: LoopPort, publisher: Publisher, signal: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        port: LoopPort,
+        stand_in_line: Callable[[PendingAck], None],
+        publisher: Publisher,
+        signal: Callable[[Exception], None],
+    ) -> None:
         self.port = port
+        self._stand_in_line = stand_in_line
         self._publisher = publisher
         self._signal = signal
         self._waiting: deque[PendingAck] = deque()
-        self._is_scheduled = False
         self._mover: asyncio.Task[None] | None = None
         self._moved: asyncio.Future[None] | None = None
         self._failures: deque[PendingAck] = deque(maxlen=_FAILURES_KEPT_MAX)
@@ -118,7 +136,7 @@ class PublishQueue:
         return len(self._waiting)
 
     def put(self, message: OutgoingMessage) -> PendingAck:
-        """Queue a message; waits while too many are queued.
+        """Queue a message; waits while the window has no room for it, or too many are queued.
 
         Raises:
             ConnectionClosedError: the client is closed.
@@ -129,22 +147,40 @@ class PublishQueue:
             raise ConnectionClosedError("the client is closed")
         pending = PendingAck(self, message)
         self._waiting.append(pending)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            try:
-                self.port.post(self._move)
-            except BaseException:
-                self._is_scheduled = False
-                raise
-        if len(self._waiting) > _QUEUED_MAX:
+        waiting = len(self._waiting)
+        # Whoever finds no room waits here, and holds nobody else up. Nobody may wait on the loop's own thread.
+        is_full = waiting > self._publisher.room and threading.current_thread() is not self.port.thread
+        if is_full or waiting > _QUEUED_MAX:
             self.port.call(pending.left_queue())
+        else:
+            self._stand_in_line(pending)
         return pending
 
     # On the loop's thread
 
+    def move_up_to(self, last: PendingAck) -> bool:
+        """Put the messages up to this one into the window; False if it has no room, and the rest follows by itself."""
+        waiting = self._waiting
+        while self._mover is None and waiting:
+            pending = waiting[0]
+            assert pending.message is not None
+            try:
+                inner = self._publisher.put_now(pending.message)
+            except JetlakeError:
+                inner = None  # The task is refused as well, and reports all that are by one error.
+            if inner is None:
+                self._move()
+                return False
+            pending._inner = inner
+            pending.message = None
+            waiting.popleft()
+            if self._moved is not None:
+                self._wake()
+            if pending is last:
+                return True
+        return False
+
     def _move(self) -> None:
-        # First the flag: what is queued after this line schedules a move of its own.
-        self._is_scheduled = False
         if self._mover is None and self._waiting:
             self._mover = self.port.loop.create_task(self._move_all())
 

@@ -358,7 +358,7 @@ class Client:
     async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
         """Leave the server and connect anew, to the next one of several; returns when there is a connection.
 
-        What was published is sent first, for half of the timeout at most: a server that does not answer is left as well.
+        What was published is sent first, for half of the timeout at most: a server that does not answer is left too.
         Use it when credentials or servers have changed, or to balance a cluster.
 
         Raises:

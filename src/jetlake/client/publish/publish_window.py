@@ -139,6 +139,11 @@ class PublishWindow(Receiver):
         return self.pending >= self.messages_max or self._under_way.size >= self.bytes_max
 
     @property
+    def free(self) -> int:
+        """How many messages may be put without waiting."""
+        return self._sender.free
+
+    @property
     def is_connected(self) -> bool:
         """Whether messages go to a server, or are kept for the next one."""
         return self._sender.is_connected

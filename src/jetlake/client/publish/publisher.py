@@ -125,17 +125,19 @@ class Publisher:
 
     async def put(self, message: OutgoingMessage) -> PendingAck:
         """Publish a prepared message as `publish_async` does."""
-        window = self._window or self._open_window()
         while True:
-            pending = window.put_message(message)
+            pending = self.put_now(message)
             if pending is not None:
                 return pending
-            await window.room()
+            await self._open_window().room()
+
+    def put_now(self, message: OutgoingMessage) -> PendingAck | None:
+        """Publish a prepared message as `put` does; None while the window has no room."""
+        return self._open_window().put_message(message)
 
     def many(self, publish: Callable[..., Awaitable[PendingAck]], *, has_runs: bool) -> ManyMessages:
         """Begin a `publish_many`, whose messages with options are published by `publish`."""
-        window = self._window or self._open_window()
-        return ManyMessages(window, publish, lambda: self._connection.max_payload, has_runs=has_runs)
+        return ManyMessages(self._open_window(), publish, lambda: self._connection.max_payload, has_runs=has_runs)
 
     async def complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.
@@ -159,7 +161,15 @@ class Publisher:
         """Messages of `publish_async` that wait for their acknowledgement."""
         return 0 if self._window is None else self._window.pending
 
+    @property
+    def room(self) -> int:
+        """How many messages of `publish_async` the window takes now; exact on the loop's thread only."""
+        return self._window_limits[0] if self._window is None else self._window.free
+
     def _open_window(self) -> PublishWindow:
+        """Return the window, which is made when the first message needs it."""
+        if self._window is not None:
+            return self._window
         messages_max, bytes_max = self._window_limits
         self._window = PublishWindow(
             self._connection,
