@@ -288,6 +288,31 @@ async def test_metadata(store):
     assert [info.name for info in await store.list()] == ["taken"]
 
 
+async def test_a_read_that_is_cut_off_at_its_beginning_leaves_nothing_behind(server, clients):
+    client = await clients(server)
+    store = await client.jetstream().create_object_store("O")
+    await store.put("o", bytes(2_000_000), chunk_size=1000)
+    before = client.statistics.subscriptions
+    turns = 0
+    while True:
+        reader = store.open("o")
+        starting = asyncio.create_task(reader.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if starting.done():
+            break
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert client.statistics.subscriptions == before
+        turns += 1
+    await reader.stop()
+    await until(lambda: _has_no_consumers(store.stream))
+
+
+async def _has_no_consumers(stream):
+    return not await stream.consumer_names()
+
+
 async def test_watching(store):
     await store.put("before", b"1")
     async with store.watch() as watch:

@@ -77,9 +77,12 @@ class ObjectReader:
             self._reading = stream.ordered(filter_subject=subject, name_prefix="get").consume(
                 max_messages=min(max(2, _AHEAD_BYTES // chunk_bytes), _AHEAD_MESSAGES_MAX), stop_after=info.chunks
             )
-            if await self._reading.pending_at_start() < info.chunks:
-                await self.stop()
-                raise self._cut_short()
+            try:
+                if await self._reading.pending_at_start() < info.chunks:
+                    raise self._cut_short()
+            except BaseException:
+                await self.stop()  # The context manager is not entered, so nobody else ends the read.
+                raise
         else:
             self._check_whole()
         return self
