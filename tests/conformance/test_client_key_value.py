@@ -103,6 +103,23 @@ async def test_markers_can_be_removed(js):
     assert await bucket.keys() == ["kept"]
 
 
+async def test_a_value_that_is_put_while_markers_are_removed_stays(server, clients):
+    client, other = await clients(server), await clients(server)
+    bucket = await client.jetstream().create_key_value("B")
+    other_bucket = await other.jetstream().key_value("B")
+    for number in range(50):
+        await bucket.delete(f"k{number}")
+    first_purge = await other.subscribe("$JS.API.STREAM.PURGE.KV_B")
+    await other.flush()
+
+    async def put():
+        await first_purge.next()
+        await other_bucket.put("k49", b"new")
+
+    await asyncio.gather(put(), bucket.purge_deletes(older_than=0))
+    assert (await bucket.get("k49")).value == b"new"
+
+
 async def test_watching(js):
     bucket = await js.create_key_value("B", history=3)
     for value in (b"1", b"2"):

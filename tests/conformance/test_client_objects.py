@@ -16,6 +16,7 @@ from client_support import until
 from nats.js.api import ObjectMeta
 
 import jetlake.blocking
+from jetlake.client.objects.names import info_subject
 from jetlake.errors import (
     ApiError,
     InvalidOptionError,
@@ -288,6 +289,26 @@ async def test_metadata(store):
     assert [info.name for info in await store.list()] == ["taken"]
 
 
+async def test_an_object_that_is_stored_under_a_name_while_it_is_renamed_stays(server, clients):
+    client, other = await clients(server), await clients(server)
+    store = await client.jetstream().create_object_store("O")
+    await store.put("o", b"", description="newer")
+    subject = info_subject("O", "o")
+    newer = await store.stream.get(last_by_subject=subject)
+    await store.put("o", b"older")
+
+    def put(message):
+        if info_subject("O", "renamed").encode() in message.payload:
+            other.publish(subject, newer.payload, headers={"Nats-Rollup": "sub"})
+
+    await other.subscribe("$JS.API.STREAM.MSG.GET.OBJ_O", put)
+    await other.flush()
+    await store.update_meta("o", rename="renamed")
+    await until(lambda: _has_last_sequence(store.stream, 5))
+    assert await store.get("renamed") == b"older"
+    assert (await store.info("o")).description == "newer"
+
+
 async def test_a_read_that_is_cut_off_at_its_beginning_leaves_nothing_behind(server, clients):
     client = await clients(server)
     store = await client.jetstream().create_object_store("O")
@@ -307,6 +328,10 @@ async def test_a_read_that_is_cut_off_at_its_beginning_leaves_nothing_behind(ser
         turns += 1
     await reader.stop()
     await until(lambda: _has_no_consumers(store.stream))
+
+
+async def _has_last_sequence(stream, sequence):
+    return (await stream.info()).state.last_seq == sequence
 
 
 async def _has_no_consumers(stream):

@@ -337,8 +337,10 @@ class KeyValue:
             markers = [entry for entry in await watch.current() if entry.is_deleted]
         now_ns = parse_time((await self.stream.info()).ts)  # By the clock that the entries' times are of.
         for entry in markers:
-            keep = 1 if now_ns - entry.created_ns < limit_ns else 0
-            await self.stream.purge(subject=self._prefix + self._stored_key(entry.key), keep=keep)
+            is_young = now_ns - entry.created_ns < limit_ns
+            # Up to the marker: somebody may have given the key a value since.
+            before = entry.revision + (0 if is_young else 1)
+            await self.stream.purge(subject=self._prefix + self._stored_key(entry.key), before=before)
         return len(markers)
 
     async def _write(

@@ -302,7 +302,8 @@ class ObjectStore:
         if changed.name == name:
             return await self._catalog.publish(changed, old)
         stored = await self._catalog.publish(changed, await self._catalog.vacant(changed.name))
-        await self.stream.purge(subject=info_subject(self.bucket, name))
+        # Up to what was renamed: somebody may have stored another object under the name since.
+        await self.stream.purge(subject=info_subject(self.bucket, name), before=old.revision + 1)
         return stored
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
