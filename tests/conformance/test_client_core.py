@@ -331,6 +331,26 @@ async def test_something_that_is_no_server(clients):
     await listener.wait_closed()
 
 
+async def test_a_server_that_breaks_the_protocol_right_behind_its_welcome():
+    ended = asyncio.Event()
+
+    async def welcome(reader, writer):
+        writer.write(b'INFO {"max_payload":1048576,"headers":true}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\nNONSENSE\r\n")
+        await writer.drain()
+        writer.close()
+        ended.set()
+
+    listener = await asyncio.start_server(welcome, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    with pytest.raises(NoServersError, match="unknown operation"):
+        await jetlake.connect(f"nats://127.0.0.1:{port}")
+    await ended.wait()
+    listener.close()
+    await listener.wait_closed()
+
+
 async def test_no_threads_and_no_tasks_are_left_behind(core):
     before = asyncio.all_tasks()
     threads = set(threading.enumerate())

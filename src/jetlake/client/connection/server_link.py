@@ -163,7 +163,7 @@ class ServerLink:
                 self._lost,
                 self._traffic,
             )
-        except (OSError, JetlakeError) as error:
+        except Exception as error:  # Also of a function that gives the server: another attempt asks again.
             reason = str(error) or type(error).__name__
             is_refused = isinstance(error, AuthorizationError)
             is_first = self.state is ConnectionState.CONNECTING

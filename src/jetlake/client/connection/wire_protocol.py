@@ -51,6 +51,7 @@ class WireProtocol(asyncio.Protocol):
         self._greeting: asyncio.Future[ServerInfo] = self._loop.create_future()
         self._welcome: asyncio.Future[None] | None = None
         self._is_welcome = False
+        self._abort_reason: Exception | None = None
         self._resumed: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -68,6 +69,8 @@ class WireProtocol(asyncio.Protocol):
         self._welcome = self._loop.create_future()
         self.write(connect_frame(options, address, info, secure=secure) + encoder.PING)
         await self._welcome
+        if self._abort_reason is not None:
+            raise self._abort_reason  # What came right behind the welcome has ended the connection already.
         return info
 
     async def _start_tls(self, context: SSLContext, hostname: str) -> None:
@@ -139,8 +142,9 @@ class WireProtocol(asyncio.Protocol):
         """Close at once; nothing that is buffered is written."""
         if self._is_welcome:
             self._is_welcome = False
+            self._abort_reason = error
             self._feed = _deaf
-            self._refused(error)
+            self.resume_writing()
             self._on_lost(self, error)
         else:
             self._refuse(error)
@@ -170,9 +174,6 @@ class WireProtocol(asyncio.Protocol):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)
                 waiting.exception()  # Retrieved here, so that asyncio logs no exception that nothing awaits.
-
-    def _refused(self, error: Exception) -> None:
-        self.resume_writing()
 
 
 def _deaf(data: bytes) -> list[Frame]:

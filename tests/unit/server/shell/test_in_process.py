@@ -55,6 +55,22 @@ async def test_a_replaced_server_is_connected_again():
         await current.stop()
 
 
+async def test_a_function_that_fails_to_give_the_server_is_asked_again():
+    async with jetlake.Server() as server:
+        answers = [server, None, server]
+
+        def current():
+            answer = answers.pop(0)
+            if answer is None:
+                raise LookupError("it is being replaced")
+            return answer
+
+        client = await jetlake.connect(server=current, reconnect_wait=0.01)
+        await client.force_reconnect()
+        assert (client.is_connected, answers) == (True, [])
+        await client.close()
+
+
 async def test_what_cannot_work_is_said():
     server = jetlake.Server()
     with pytest.raises(NoServersError, match="does not run"):
