@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from inspect import iscoroutinefunction
+from collections.abc import Awaitable
+from inspect import isawaitable, iscoroutinefunction
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from jetlake.client.legacy.bound_consumer import BoundConsumer
 from jetlake.client.legacy.heartbeat_watch import HeartbeatWatch
 from jetlake.client.legacy.push_status import FlowReplies, PushStatus
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.ready import READY
 from jetlake.errors import ConsumerDeletedError, JetlakeError, NotFoundError
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.durations import Seconds, seconds
@@ -231,17 +233,23 @@ class PushSubscription(Subscription):
 
 
 def _acking(callback: MessageCallback) -> MessageCallback:
-    """Add an acknowledgement behind the callback."""
-    if iscoroutinefunction(callback):
+    """Add an acknowledgement behind the callback, and behind what a plain function returns to be awaited."""
 
-        async def call_and_ack(message: Message) -> None:
-            await callback(message)
-            message.ack()
-
-        return call_and_ack
-
-    def call_then_ack(message: Message) -> None:
-        callback(message)
+    async def call_and_ack(message: Message) -> None:
+        result = callback(message)
+        if result is not None:
+            await result
         message.ack()
 
-    return call_then_ack
+    async def finish(result: Awaitable[None], message: Message) -> None:
+        await result
+        message.ack()
+
+    def call_then_ack(message: Message) -> Awaitable[None] | None:
+        result = callback(message)
+        if result is not None and result is not READY and isawaitable(result):
+            return finish(result, message)
+        message.ack()
+        return None
+
+    return call_and_ack if iscoroutinefunction(callback) else call_then_ack

@@ -301,8 +301,10 @@ async def test_messages_that_come_before_the_answer_are_kept(fake, clock, js):
 # Acknowledging
 
 
-@pytest.mark.parametrize("is_coroutine", [False, True])
-async def test_a_callback_that_returns_has_acknowledged(fake, clock, js, is_coroutine):
+@pytest.mark.parametrize("kind", ["plain", "coroutine", "plain that returns a coroutine"])
+async def test_a_callback_that_returns_has_acknowledged(fake, clock, js, kind):
+    handled = []
+
     async def handle_later(message):
         await asyncio.sleep(0)
         handle(message)
@@ -310,12 +312,15 @@ async def test_a_callback_that_returns_has_acknowledged(fake, clock, js, is_coro
     def handle(message):
         if message.metadata.consumer_seq == 2:
             raise ValueError("bad")
+        handled.append(message.metadata.consumer_seq)
 
-    subscription = await js.subscribe("s.1", handle_later if is_coroutine else handle)
+    callbacks = {"plain": handle, "coroutine": handle_later}
+    subscription = await js.subscribe("s.1", callbacks.get(kind) or (lambda message: handle_later(message)))
     fake.deliver(subscription.subject, delivery(1), delivery(2), delivery(3))
     await clock.settle()
     acks = [frame for frame in fake.wire.frames if getattr(frame, "subject", b"").startswith(b"$JS.ACK")]
     assert [frame.subject.split(b".")[6] for frame in acks] == [b"1", b"3"]
+    assert handled == [1, 3]
     assert [str(error) for error in fake.errors] == ["bad"]
 
 
