@@ -262,8 +262,9 @@ class Subscription(Receiver):
     def receive(self, messages: list[Message]) -> None:
         runner = self._runner
         if runner is not None and runner.is_direct:
-            runner.call(messages)
-            return
+            messages = runner.call(messages)
+            if not messages:
+                return
         size = 0
         for message in messages:
             size += len(message.payload)

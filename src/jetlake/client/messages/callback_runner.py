@@ -56,12 +56,12 @@ class CallbackRunner:
         loop = self._mailbox.loop
         self.workers = [loop.create_task(self._run(None if number else first)) for number in range(self._concurrency)]
 
-    def call(self, messages: list[Message]) -> None:
-        """Call a plain function with the messages of one read."""
+    def call(self, messages: list[Message]) -> list[Message]:
+        """Call a plain function with the messages of one read; those that the mailbox has to get are returned."""
         callback = self._callback
-        for message in messages:
+        for number, message in enumerate(messages, 1):
             if self._mailbox.is_ended:
-                return
+                return []
             try:
                 result = callback(message)
             except BaseException as error:
@@ -70,9 +70,9 @@ class CallbackRunner:
             if result is not None and isawaitable(result):
                 # A plain function that returned a coroutine: from now on it is called one message at a time.
                 self.is_direct = False
-                self._mailbox.put(messages[messages.index(message) + 1 :])
                 self._start((result, message))
-                return
+                return messages[number:]
+        return []
 
     async def _run(self, first: tuple[Awaitable[None], Message] | None = None) -> None:
         enter_worker()

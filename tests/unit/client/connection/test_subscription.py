@@ -137,6 +137,7 @@ async def test_a_plain_function_may_return_a_coroutine(fake, clock):
     feed(fake, subscription, b"1", b"2", b"3")
     await clock.settle()
     assert taken == [b"1", b"2", b"3"]
+    assert (subscription.pending_messages, subscription.pending_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("is_coroutine", [False, True])
