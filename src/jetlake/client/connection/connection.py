@@ -266,9 +266,11 @@ class Connection:
         self._link.abort(ClientConnectionError("the connection is made anew, as asked for"))
         await self._link.connected_again()
 
-    def when_gone(self, owner: object, release: Callable[[], None]) -> None:
-        """Call the function on the event loop once the owner is garbage."""
-        weakref.finalize(owner, _call_on_loop, self.loop, release).atexit = False
+    def when_gone(self, owner: object, release: Callable[[], None]) -> Callable[[], object]:
+        """Call the function on the event loop once the owner is garbage; what is returned takes that back."""
+        finalizer = weakref.finalize(owner, _call_on_loop, self.loop, release)
+        finalizer.atexit = False
+        return finalizer.detach
 
     # Writing
 

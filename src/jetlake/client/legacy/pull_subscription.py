@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 
@@ -147,6 +148,7 @@ class PullSubscription:
         self._is_closed = False
         self._pull_subject = api.subject("CONSUMER.MSG.NEXT", stream_name, consumer_name)
         self._single: _Inbox | None = None
+        self._keep_single: Callable[[], object] = bool
         self._single_busy = False
         self._single_next = 0
         self.stream_name = stream_name
@@ -216,7 +218,7 @@ class PullSubscription:
         if self._single is None:
             self._single = self._open_inbox(b".*")
             # A handle that nobody holds any more cannot unsubscribe.
-            self._connection.when_gone(self, partial(self._connection.unsubscribe, self._single))
+            self._keep_single = self._connection.when_gone(self, partial(self._connection.unsubscribe, self._single))
         inbox = self._single
         self._single_next += 1
         reply = b"%b%d" % (inbox.subject[:-1], self._single_next)
@@ -231,12 +233,17 @@ class PullSubscription:
             self._single_busy = False
             if not answered:
                 # Its answer may still come and would be taken for that of the next fetch.
-                self._connection.unsubscribe(inbox)
-                self._single = None
+                self._close_single()
         if pull.phase is not PullPhase.LINGER:
             return self._outcome(pull, messages)
         left_s = timeout_s - (self._connection.loop.time() - started)
         return await self._linger(pull, left_s) if left_s > 0 else []
+
+    def _close_single(self) -> None:
+        if self._single is not None:
+            self._connection.unsubscribe(self._single)
+            self._keep_single()
+            self._single = None
 
     def _open_inbox(self, suffix: bytes = b"") -> _Inbox:
         connection = self._connection
@@ -327,9 +334,7 @@ class PullSubscription:
             ApiError: the consumer could not be deleted.
         """
         self._is_closed = True
-        if self._single is not None:
-            self._connection.unsubscribe(self._single)
-            self._single = None
+        self._close_single()
         await self._bound.delete_if_owned(self._bound.has_waiting_pulls if self._bound.is_named else None)
 
     async def drain(self) -> None:

@@ -1,10 +1,12 @@
 """The older pull subscription against a server that is a script (NATS ADR-13)."""
 
 import asyncio
+import gc
 
 import pytest
 from fake_server import consumer_info, delivery, ended, status
 
+from jetlake.client.legacy.pull_subscription import _Inbox
 from jetlake.errors import (
     ConsumerDeletedError,
     DisconnectedError,
@@ -262,3 +264,16 @@ async def test_unsubscribe_returns_the_error_of_the_deletion_and_drain_reports_i
     subscription = await js.pull_subscribe("s.1", stream="S")
     await subscription.drain()
     assert "broken" in str(fake.errors[-1])
+
+
+async def test_fetches_that_are_cut_off_leave_no_inbox_behind(clock, subscription):
+    gc.collect()
+    before = sum(type(one) is _Inbox for one in gc.get_objects())
+    for _ in range(5):
+        fetching = asyncio.create_task(subscription.fetch())
+        await clock.settle()
+        fetching.cancel()
+        await asyncio.wait([fetching])
+    gc.collect()
+    # The last one may still be in the traceback of its task.
+    assert sum(type(one) is _Inbox for one in gc.get_objects()) <= before + 1
