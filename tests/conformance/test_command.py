@@ -281,6 +281,8 @@ async def test_bench(shell, test):
         ("stream info NOPE", EXIT_FAILED, "stream NOPE not found (10059). See what there is: jetlake stream ls"),
         ("stream add 'a b'", EXIT_USAGE, "stream"),
         ("stream add X --max-age soon", EXIT_USAGE, "length of time"),
+        ("stream add X --max-msg-size 3GB", EXIT_USAGE, "max_msg_size"),
+        ("consumer add ORDERS C --bps -5", EXIT_USAGE, "rate_limit_bps"),
         ("stream add X --subjects 'a..b'", EXIT_FAILED, "invalid subject"),
         ("stream add X --subjects 'free,ORDERS.new'", EXIT_FAILED, "(10065): 'ORDERS.new' with ORDERS"),
         ("stream add", EXIT_USAGE, "give a name"),

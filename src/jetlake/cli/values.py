@@ -14,9 +14,10 @@ from jetlake.model.encoding.times import format_time, parse_time
 
 __all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "TIME", "Start"]
 
-_SIZE = re.compile(r"(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b?)\s*$")
-_DAYS = re.compile(r"^([0-9]+)([dwy])(.*)$")
+_SIZE = re.compile(r"(?i)^\s*([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*([kmgt]?)(i?b?)\s*$")
+_DAYS = re.compile(r"^([0-9]{1,19})([dwy])(.*)$")
 _DAYS_PER = {"d": 1, "w": 7, "y": 365}
+_INT64_MAX = 2**63 - 1
 
 
 class Duration(click.ParamType[int]):
@@ -27,16 +28,19 @@ class Duration(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        if value in ("0", "-1", ""):
+        if value in ("0", "-1"):
             return 0
         days_ns, rest = 0, value
         while match := _DAYS.match(rest):
             days_ns += int(match[1]) * _DAYS_PER[match[2]] * 86_400_000_000_000
             rest = match[3]
         try:
-            return days_ns + (parse_duration(rest) if rest else 0)
+            duration_ns = days_ns + (parse_duration(rest) if rest or not value else 0)
         except (ConfigError, ValueError):
             self.fail(f"{value!r} is not a length of time; write it like 30s, 2m, 1h30m or 7d", param, ctx)
+        if duration_ns > _INT64_MAX:
+            self.fail(f"{value!r} is too long: a length of time is shorter than 292 years", param, ctx)
+        return duration_ns
 
 
 class Size(click.ParamType[int]):
@@ -52,8 +56,12 @@ class Size(click.ParamType[int]):
         match = _SIZE.match(value)
         if match is None:
             self.fail(f"{value!r} is not a size; write it like 1048576, 512KB or 1GB", param, ctx)
-        base = 1024 if match[3] else 1000
-        return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+        whole, fraction = match[1], match[2] or "0"
+        unit = (1024 if match[4] else 1000) ** " kmgt".index(match[3].lower() or " ")
+        number: int = int(whole) * unit + int(fraction) * unit // 10 ** len(fraction)
+        if number > _INT64_MAX:
+            self.fail(f"{value!r} is too much: a size is below 2^63 bytes", param, ctx)
+        return number
 
 
 class Start:

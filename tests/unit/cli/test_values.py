@@ -21,6 +21,7 @@ from jetlake.model.encoding.times import parse_time
         ("7d", 604_800_000_000_000),
         ("1w", 604_800_000_000_000),
         ("1d12h", 129_600_000_000_000),
+        ("0d", 0),
         ("0", 0),
         ("-1", 0),
     ],
@@ -29,7 +30,7 @@ def test_durations(text, nanoseconds):
     assert DURATION.convert(text, None, None) == nanoseconds
 
 
-@pytest.mark.parametrize("text", ["5", "1x", "m", "1d2", "--", "1 d", "d1"])
+@pytest.mark.parametrize("text", ["", "5", "1x", "m", "1d2", "--", "1 d", "d1", "1000y", "9" * 5000 + "d"])
 def test_durations_that_are_none(text):
     with pytest.raises(click.BadParameter, match="length of time"):
         DURATION.convert(text, None, None)
@@ -44,6 +45,8 @@ def test_durations_that_are_none(text):
         ("1KiB", 1024),
         ("2mb", 2 * 1024**2),
         ("1.5GB", 1610612736),
+        ("9007199254740993", 2**53 + 1),
+        ("8191.75TB", 8191 * 1024**4 + 3 * 1024**4 // 4),
         ("-1", -1),
     ],
 )
@@ -51,7 +54,7 @@ def test_sizes(text, number):
     assert SIZE.convert(text, None, None) == number
 
 
-@pytest.mark.parametrize("text", ["", "x", "1XB", "-5", "1e3", "MB"])
+@pytest.mark.parametrize("text", ["", "x", "1XB", "-5", "1e3", "MB", "9000000TB", "9" * 400])
 def test_sizes_that_are_none(text):
     with pytest.raises(click.BadParameter, match="size"):
         SIZE.convert(text, None, None)

@@ -1,4 +1,4 @@
-"""Configurations of streams and consumers from JSON files."""
+"""Configurations of streams and consumers: read from JSON files, and changed by options."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import difflib
 import re
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
 from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode_strict
 
-__all__ = ["read_config"]
+__all__ = ["read_config", "with_fields"]
 
 ConfigT = TypeVar("ConfigT", bound=Struct)
 
@@ -39,3 +39,15 @@ def _suggestion(reason: str, kind: type[Struct]) -> str:
     names = [field.encode_name for field in structs.fields(kind)]
     near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def with_fields(config: ConfigT, fields: dict[str, Any]) -> ConfigT:
+    """Return the configuration with these fields in the place of its own.
+
+    Raises:
+        ConfigError: a field can't hold its value.
+    """
+    try:
+        return convert({**to_builtins(config), **fields}, type(config))
+    except ValidationError as error:
+        raise ConfigError(f"{type(config).__name__}: {error}") from None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from jetlake.cli.values import DURATION, PAIR, SAMPLE, SIZE
-from jetlake.model.consumer import ConsumerConfig
 
-__all__ = ["config_options", "given_fields", "with_fields"]
+__all__ = ["config_options", "given_fields"]
 
 _OPTIONS = (
     click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="Take only these subjects."),
@@ -73,8 +71,3 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
         if option in fields:
             fields.update(priority_groups=[fields.pop(option)], priority_policy=policy)
     return fields
-
-
-def with_fields(config: ConsumerConfig, fields: dict[str, Any]) -> ConsumerConfig:
-    """Return the configuration with these fields in the place of its own."""
-    return msgspec.convert({**msgspec.to_builtins(config), **fields}, ConsumerConfig)

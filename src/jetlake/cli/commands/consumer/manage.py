@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.config_files import read_config
-from jetlake.cli.commands.consumer.config_options import config_options, given_fields, with_fields
+from jetlake.cli.commands.config_files import read_config, with_fields
+from jetlake.cli.commands.consumer.config_options import config_options, given_fields
 from jetlake.cli.commands.consumer.facts import print_info
 from jetlake.cli.commands.consumer.questions import ask_consumer, ask_stream
 from jetlake.cli.name_completion import consumer_names, stream_names

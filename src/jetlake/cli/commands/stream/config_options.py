@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from jetlake.cli.values import DURATION, PAIR, SIZE
-from jetlake.model.stream import StreamConfig
 
-__all__ = ["config_options", "given_fields", "with_fields"]
+__all__ = ["config_options", "given_fields"]
 
 _OPTIONS = (
     click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas."),
@@ -85,8 +83,3 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
     if "ack" in fields:
         fields["no_ack"] = not fields.pop("ack")
     return fields
-
-
-def with_fields(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:
-    """Return the configuration with these fields in the place of its own."""
-    return msgspec.convert({**msgspec.to_builtins(config), **fields}, StreamConfig)

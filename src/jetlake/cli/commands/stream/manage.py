@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.config_files import read_config
-from jetlake.cli.commands.stream.config_options import config_options, given_fields, with_fields
+from jetlake.cli.commands.config_files import read_config, with_fields
+from jetlake.cli.commands.stream.config_options import config_options, given_fields
 from jetlake.cli.commands.stream.facts import print_info
 from jetlake.cli.commands.stream.questions import ask_name, ask_stream, ask_subjects
 from jetlake.cli.name_completion import stream_names
