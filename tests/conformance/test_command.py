@@ -153,6 +153,13 @@ async def test_consumer_commands(orders):
     config = (await orders.json("consumer info ORDERS C"))["config"]
     assert config["filter_subjects"] == ["ORDERS.a", "ORDERS.b"]
     assert config["backoff"] == [10**9, 5 * 10**9]
+    for filters, expected in (
+        ("--filter ORDERS.a", {"filter_subject": "ORDERS.a"}),
+        ("--filter ORDERS.b --filter ORDERS.c", {"filter_subjects": ["ORDERS.b", "ORDERS.c"]}),
+        ("--filter ''", {}),
+    ):
+        config = (await orders.json(f"consumer edit ORDERS C {filters}"))["config"]
+        assert {key: value for key, value in config.items() if key.startswith("filter_")} == expected
     await orders.run("consumer edit ORDERS C --description changed --max-pending 7 --max-pull-bytes 1MB --replicas 1")
     config = (await orders.json("consumer info ORDERS C"))["config"]
     assert (config["description"], config["max_ack_pending"], config["max_deliver"]) == ("changed", 7, 3)

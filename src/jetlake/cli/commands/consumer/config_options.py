@@ -56,11 +56,11 @@ def config_options(function: Any) -> Any:
 def given_fields(options: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration's fields from the options that were given."""
     fields = {name: value for name, value in options.items() if value not in (None, ())}
-    filters = tuple(one for one in fields.pop("filters", ()) if one)
-    if len(filters) == 1:
-        fields["filter_subject"] = filters[0]
-    elif filters:
-        fields["filter_subjects"] = filters
+    if "filters" in fields:
+        # Both fields: whichever of them a consumer had is replaced, and an empty filter takes everything.
+        filters = tuple(one for one in fields.pop("filters") if one)
+        is_one = len(filters) == 1
+        fields.update(filter_subject=filters[0] if is_one else "", filter_subjects=() if is_one else filters)
     if "ack" in fields:
         fields["ack_policy"] = fields.pop("ack")
     if "backoff" in fields:
