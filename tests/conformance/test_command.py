@@ -244,6 +244,13 @@ async def test_messages_by_hand(orders):
     assert '{"stream":"ORDERS","seq":2}' in await orders.run("req ORDERS.new two")
 
 
+@pytest.mark.parametrize("line", ["pub ORDERS.new --count 2 -J", "req ORDERS.new --count 2"])
+async def test_standard_input_is_the_body_of_every_message(orders, line):
+    await orders.run(line, stdin="typed {{Count}}")
+    stored = await orders.json("stream view ORDERS")
+    assert [b64decode(message["data"]) for message in stored] == [b"typed {{Count}}"] * 2
+
+
 async def test_ack_watch(orders):
     await orders.run("consumer add ORDERS C --sample 100")
     watching = await orders.start("ack-watch ORDERS C --count 1", b"Waiting")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from jetlake.cli import output
-from jetlake.cli.commands.messages.bodies import body_of, value_of
+from jetlake.cli.commands.messages.bodies import filled, value_of
 from jetlake.cli.session import EXIT_INTERRUPTED, EXIT_USAGE, Session, guarded
 
 COMMAND = f"{sys.executable} -c 'from jetlake.cli.main import main; raise SystemExit(main())'"
@@ -66,7 +66,7 @@ def test_json_is_utf_8_in_every_locale(monkeypatch):
 
 def test_bytes_that_are_no_text_are_published_as_they_are():
     typed = b"\xff{{Count}}".decode(errors="surrogateescape")
-    assert (value_of(typed), body_of(typed, 7)) == (b"\xff{{Count}}", b"\xff7")
+    assert (value_of(typed), filled(typed, 7)) == (b"\xff{{Count}}", b"\xff7")
 
 
 def test_a_name_that_is_no_text_is_refused(capsys):

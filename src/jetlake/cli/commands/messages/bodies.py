@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,7 @@ from jetlake.cli.values import HEADER
 if TYPE_CHECKING:
     from jetlake.client import Message
 
-__all__ = ["body_of", "headers_of", "headers_option", "print_content", "print_line", "value_of"]
+__all__ = ["bodies_of", "filled", "headers_of", "headers_option", "print_content", "print_line", "value_of"]
 
 headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
 
@@ -25,11 +25,17 @@ def value_of(text: str | None) -> bytes:
     return sys.stdin.buffer.read() if text is None else text.encode(errors="surrogateescape")
 
 
-def body_of(text: str | None, number: int) -> bytes:
-    """Return what was typed, with `{{Count}}` and `{{Time}}` filled in, or standard input."""
+def bodies_of(text: str | None) -> Callable[[int], bytes]:
+    """Return what makes the body of each message by its number: what was typed, filled in, or standard input."""
     if text is not None:
-        text = text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S"))
-    return value_of(text)
+        return lambda number: filled(text, number)
+    content = value_of(None)  # Once for all messages: the second read would find the end.
+    return lambda number: content
+
+
+def filled(text: str, number: int) -> bytes:
+    """Return what was typed, with `{{Count}}` and `{{Time}}` filled in."""
+    return value_of(text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")))
 
 
 def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:

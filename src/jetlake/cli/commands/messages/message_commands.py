@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.messages.bodies import body_of, headers_of, headers_option, print_content, print_line
+from jetlake.cli.commands.messages.bodies import bodies_of, headers_of, headers_option, print_content, print_line
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
@@ -53,10 +53,11 @@ async def pub(
         fail("--jetstream and --reply exclude each other: the stream's answer comes to this command", EXIT_USAGE)
     async with await session.connect() as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        payload_of = bodies_of(body)
         sent = headers_of(headers) or None
         facts: dict[str, Any] = {"subject": subject, "messages": count}
         for number in _progress(count):
-            payload = body_of(body, number)
+            payload = payload_of(number)
             if jetstream:
                 ack = await js.publish(subject, payload, headers=sent)
                 where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
@@ -110,13 +111,14 @@ async def req(
     """Send BODY (or standard input) to SUBJECT and print what answers."""
     is_quiet = raw or as_json
     async with await session.connect() as client:
+        payload_of = bodies_of(body)
         for number in range(1, count + 1):
             if not is_quiet:
                 click.echo(f"Sending request on {subject!r}", err=True)
             came, began = 0, time.perf_counter()
             answers = client.request_many(
                 subject,
-                body_of(body, number),
+                payload_of(number),
                 headers=headers_of(headers) or None,
                 max_messages=replies or None,
                 timeout=session.timeout_s,

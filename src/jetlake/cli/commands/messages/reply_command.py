@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jetlake.cli.commands.messages.bodies import body_of, headers_of, headers_option, print_line
+from jetlake.cli.commands.messages.bodies import filled, headers_of, headers_option, print_line
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
@@ -100,8 +100,8 @@ def _with_tokens(text: str, pattern: str, subject: str) -> str:
 
 def _filled(body: str, number: int, pattern: str, message: Message) -> bytes:
     # The request last: nothing in it is a place to fill in.
-    filled = body_of(_with_tokens(body, pattern, message.subject), number)
-    return filled.replace(b"{{Request}}", message.data)
+    answer = filled(_with_tokens(body, pattern, message.subject), number)
+    return answer.replace(b"{{Request}}", message.data)
 
 
 def _words(line: str | None) -> list[str]:
