@@ -42,6 +42,7 @@ async def test_objects(files, tmp_path):
     )
     assert copy.read_bytes() == file.read_bytes()
     assert "--force" in await files.run(f"object get FILES typed -O {copy}", status=EXIT_USAGE)
+    assert "is a folder" in await files.run(f"object get FILES typed -O {tmp_path} --force", status=EXIT_USAGE)
     await files.run("object rm FILES typed --force")
     await files.run("object seal FILES --force")
     assert "Sealed: yes" in await files.run("object info FILES")

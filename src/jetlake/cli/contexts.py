@@ -45,7 +45,7 @@ ENVIRONMENT = {
 }
 """The variables that stand for each setting, the first that is set wins."""
 
-_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")
+_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

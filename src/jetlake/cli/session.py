@@ -104,7 +104,7 @@ class Session:
             "credentials": target.creds or None,
             "nkey_seed": Path(target.nkey) if target.nkey else None,
         }
-        if target.tls_ca or target.tls_cert:
+        if target.tls_ca or target.tls_cert or target.tls_key:
             from jetlake.client.settings.tls_files import tls_from_files
 
             options["tls"] = tls_from_files(target.tls_ca, target.tls_cert, target.tls_key)

@@ -122,6 +122,8 @@ async def get(session: Session, bucket: str, name: str, target: str | None, forc
 def _check_target(target: str, force: bool) -> None:
     if not Path(target).parent.is_dir():
         fail(f"{target} can't be written: there is no folder {Path(target).parent}")
+    if Path(target).is_dir():
+        fail(f"{target or '.'} is a folder: name the file to write with --output", EXIT_USAGE)
     if Path(target).exists():
         confirm(f"Replace the file {target}?", force)
 

@@ -16,8 +16,10 @@ def tls_from_files(ca: str = "", cert: str = "", key: str = "") -> ssl.SSLContex
     """Make an SSL context of PEM files; without an authority the system's are trusted.
 
     Raises:
-        InvalidOptionError: a file cannot be read.
+        InvalidOptionError: a file cannot be read, or a key has no certificate.
     """
+    if key and not cert:
+        raise InvalidOptionError(f"TLS files: the key {key} needs its certificate")
     from ssl import SSLError, create_default_context  # Loaded only where TLS is used.
 
     try:
@@ -25,5 +27,5 @@ def tls_from_files(ca: str = "", cert: str = "", key: str = "") -> ssl.SSLContex
         if cert:
             context.load_cert_chain(cert, key or None)
     except (OSError, SSLError) as error:
-        raise InvalidOptionError(f"TLS files: {error}") from None
+        raise InvalidOptionError(f"TLS files {', '.join(filter(None, (ca, cert, key)))}: {error}") from None
     return context

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from jetlake.cli.values import DURATION, PAIR, SAMPLE, SIZE
+from jetlake.errors import ConfigError
 
 __all__ = ["config_options", "given_fields"]
 
@@ -46,6 +47,10 @@ _POLICIES = {
 }
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
 def config_options(function: Any) -> Any:
     """Add the options to a command."""
     for option in reversed(_OPTIONS):
@@ -67,7 +72,9 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
         fields["backoff"] = [DURATION.convert(one.strip(), None, None) for one in fields["backoff"].split(",")]
     if "metadata" in fields:
         fields["metadata"] = dict(fields["metadata"])
-    for option, policy in _POLICIES.items():
-        if option in fields:
-            fields.update(priority_groups=[fields.pop(option)], priority_policy=policy)
+    policies = [option for option in _POLICIES if option in fields]
+    if len(policies) > 1:
+        raise ConfigError(f"{' and '.join(map(_flag, policies))} exclude each other: a consumer has one priority policy")
+    for option in policies:
+        fields.update(priority_groups=[fields.pop(option)], priority_policy=_POLICIES[option])
     return fields

@@ -9,7 +9,7 @@ import click
 from jetlake.cli import output
 from jetlake.cli.commands.messages.bodies import print_content, print_line
 from jetlake.cli.name_completion import consumer_names, stream_names
-from jetlake.cli.session import Session, command, fail, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
 from jetlake.errors import SubscribeMismatchError
@@ -47,6 +47,8 @@ async def next_message(
     as_json: bool,
 ) -> None:
     """Take messages from pull consumer NAME on STREAM."""
+    if nak and term:
+        fail("--nak and --term exclude each other: a message is delivered again, or it is not", EXIT_USAGE)
     received = 0
     async with session.jetstream() as js:
         handle = await js.consumer(stream, name)

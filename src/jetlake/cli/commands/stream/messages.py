@@ -33,6 +33,8 @@ async def get(session: Session, name: str, sequence: int | None, last_for: str, 
     """Show one message of stream NAME."""
     if sequence is None and not last_for and not next_for:
         fail("which message? give a sequence, --last-for or --next-for", EXIT_USAGE)
+    if last_for and (sequence is not None or next_for):
+        fail("--last-for goes with neither a sequence nor --next-for: the last message is one alone", EXIT_USAGE)
     async with session.jetstream() as js:
         handle = await js.stream(name)
         if last_for:
