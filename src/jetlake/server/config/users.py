@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.conf import Value
@@ -25,6 +27,7 @@ __all__ = ["Authorization", "read_accounts", "read_authorization"]
 
 _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
+_CONNECTION_TYPES = {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
 
 
 class Authorization:
@@ -84,6 +87,8 @@ def _user(value: Value, account: str, defaults: Permissions | None, findings: Fi
     section.refuse(_INSECURE, "proxy_required")
     kinds = section.strings("allowed_connection_types", "connection_types", "clients")
     connection_types = tuple(kind.upper() for kind in kinds) if kinds is not None else None
+    if unknown := set(connection_types or ()) - _CONNECTION_TYPES:
+        raise ConfigError(f"{value.place}: invalid connection types {sorted(unknown)}")
     if connection_types is not None and not set(connection_types) & {"STANDARD", "WEBSOCKET"}:
         raise ConfigError(f"{value.place}: allowed_connection_types must include STANDARD or WEBSOCKET: {_NOT_BUILT}")
     section.finish()
@@ -110,8 +115,8 @@ def _permissions(value: Value | None, findings: Findings) -> Permissions | None:
     if value is None:
         return None
     section = Section(value, findings)
-    publish = _subjects(section.find("pub", "publish", "import"), findings)
-    subscribe = _subjects(section.find("sub", "subscribe", "export"), findings)
+    publish = _subjects(section.find("pub", "publish", "import"), findings, is_valid=_is_subject)
+    subscribe = _subjects(section.find("sub", "subscribe", "export"), findings, is_valid=_is_subject_with_group)
     responses = _responses(section.find("publish_allow_responses", "allow_responses"), findings)
     section.finish()
     if responses is not None and (publish is None or publish.allow is None):
@@ -120,7 +125,17 @@ def _permissions(value: Value | None, findings: Findings) -> Permissions | None:
     return Permissions(publish=publish, subscribe=subscribe, responses=responses)
 
 
-def _subjects(value: Value | None, findings: Findings) -> SubjectPermissions | None:
+def _is_subject(text: str) -> bool:
+    return is_valid_config(text.encode())
+
+
+def _is_subject_with_group(text: str) -> bool:
+    """Return whether it is a subject, or a subject and the queue group that it concerns."""
+    words = text.split()
+    return _is_subject(text) or (len(words) == 2 and _is_subject(words[0]))
+
+
+def _subjects(value: Value | None, findings: Findings, *, is_valid: Callable[[str], bool]) -> SubjectPermissions | None:
     if value is None:
         return None
     if isinstance(value.data, dict):
@@ -131,7 +146,7 @@ def _subjects(value: Value | None, findings: Findings) -> SubjectPermissions | N
         wrapper = Section(Value({"allow": value}, value.file, value.line, value.column), findings)
         permissions = SubjectPermissions(allow=wrapper.strings("allow"))
     for subject in (*(permissions.allow or ()), *permissions.deny):
-        if not is_valid_config(subject.split(" ")[0].encode()):
+        if not is_valid(subject):
             raise ConfigError(f'{value.place}: subject "{subject}" is not a valid subject')
     return permissions
 

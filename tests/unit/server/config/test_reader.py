@@ -343,6 +343,11 @@ REFUSED = {
     "authorization { users: [5] }": "expected a map",
     "authorization { users: [{user: a, permissions { publish: [5] }}] }": "expected a string in allow",
     "authorization { users: [{user: a, permissions { publish: 'a..b' }}] }": '"a..b" is not a valid subject',
+    # A rule that can never match is none: what it denies would be allowed.
+    "authorization { users: [{user: a, permissions { publish { deny: 'a b' } }}] }": '"a b" is not a valid subject',
+    "authorization { users: [{user: a, permissions { sub { deny: 'a b c' } }}] }": '"a b c" is not a valid subject',
+    "authorization { users: [{user: a, permissions { subscribe: 'a ' }}] }": '"a " is not a valid subject',
+    "authorization { users: [{user: a, connection_types: [STANDARD, TCP]}] }": "invalid connection types ['TCP']",
     "authorization { auth_callout { } }": "auth_callout is not supported",
     "accounts { $G { } }": '"$G" is a Reserved Account',
     "accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }": 'Duplicate user "a" detected',

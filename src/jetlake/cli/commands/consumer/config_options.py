@@ -74,7 +74,9 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
         fields["metadata"] = dict(fields["metadata"])
     policies = [option for option in _POLICIES if option in fields]
     if len(policies) > 1:
-        raise ConfigError(f"{' and '.join(map(_flag, policies))} exclude each other: a consumer has one priority policy")
+        raise ConfigError(
+            f"{' and '.join(map(_flag, policies))} exclude each other: a consumer has one priority policy"
+        )
     for option in policies:
         fields.update(priority_groups=[fields.pop(option)], priority_policy=_POLICIES[option])
     return fields

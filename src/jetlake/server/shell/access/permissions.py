@@ -46,8 +46,8 @@ class SubjectRules:
 
 
 def _rule(text: str) -> tuple[bytes, bytes]:
-    subject, _, queue = text.encode().strip().partition(b" ")
-    return subject, queue.strip()
+    subject, _, queue = " ".join(text.split()).encode().partition(b" ")
+    return subject, queue
 
 
 def _sublist(rules: list[tuple[bytes, bytes]]) -> Sublist[bytes]:
