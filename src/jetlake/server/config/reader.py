@@ -88,7 +88,11 @@ def read_file(
     Raises:
         ConfigError: the file cannot be read, or says something that makes no sense; the message names the place.
     """
-    return read_config(parse_file(path, environment))
+    document = parse_file(path, environment)
+    if not document.data:
+        # A file that is being written, or was cut off: a server without its users would be open to everyone.
+        raise ConfigError(f"{os.fspath(path)}: config has no values or is empty")
+    return read_config(document)
 
 
 def read_config(document: Value) -> tuple[dict[str, Any], Findings]:

@@ -20,7 +20,7 @@ from jetlake.server.config.options import (
     TlsOptions,
     User,
 )
-from jetlake.server.config.reader import read_config
+from jetlake.server.config.reader import read_config, read_file
 from jetlake.server.config.sharing import ExportOptions, LatencyOptions, TraceOptions
 
 
@@ -411,3 +411,11 @@ def test_any_configuration_is_taken_or_refused(entries):
         read("\n".join(f"{key}: {value}" for key, value in entries))
     except ConfigError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
+def test_a_file_without_a_value_is_refused(tmp_path, text):
+    file = tmp_path / "server.conf"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"server\.conf: config has no values or is empty"):
+        read_file(file)
