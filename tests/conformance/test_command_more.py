@@ -182,3 +182,15 @@ async def test_names_that_a_shell_completes(files, server, clients):
             words = ["-s", server.url, "--timeout", "60", *words]
             found = await asyncio.to_thread(completion.get_completions, words, incomplete)
             assert [one.value for one in found] == names, line
+
+
+@pytest.mark.parametrize(
+    ("line", "subject"),
+    [("pub a x", "a"), ("req a x", "a"), ("micro ls", "$SRV.INFO"), ("events --count 1", "$JS.EVENT.ADVISORY.>")],
+)
+async def test_a_permission_that_is_missing_is_a_failure(start, line, subject):
+    user = 'user: weak, password: p, permissions: { publish: b, subscribe: "_INBOX.>" }'
+    server = await start(f"authorization {{ users: [ {{ {user} }} ] }}")
+    weak = Shell(server.url.replace("nats://", "nats://weak:p@"))
+    assert f'to "{subject}"' in await weak.run(f"{line} --timeout 0.5", status=EXIT_FAILED)
+    assert "Published" not in await weak.run("pub a x", status=EXIT_FAILED)

@@ -25,6 +25,7 @@ from jetlake.errors import (
     ConfigError,
     JetlakeError,
     NoServersError,
+    PermissionsError,
     RequestTimeoutError,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "guarded",
     "json_option",
     "pass_session",
+    "raise_refused",
     "session_of",
     "typed_settings",
 ]
@@ -241,6 +243,16 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
     return result
+
+
+def raise_refused(client: Client) -> None:
+    """Raise the refusal of what the client has published or subscribed to, which no call of it could raise.
+
+    Raises:
+        PermissionsError: the server refused it.
+    """
+    if isinstance(client.last_error, PermissionsError):
+        raise client.last_error
 
 
 def _attempts(error: NoServersError) -> str:

@@ -9,7 +9,7 @@ import click
 
 from jetlake.cli import output
 from jetlake.cli.name_completion import service_names
-from jetlake.cli.session import Session, command, fail, json_option
+from jetlake.cli.session import Session, command, fail, json_option, raise_refused
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.client.services.discovery import Services
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
@@ -31,6 +31,8 @@ async def _ask(session: Session, name: str, ask: Callable[[Services], Awaitable[
     """Ask the running services; exits when one is named and none of that name answers."""
     async with await session.connect() as client:
         found = await ask(client.services())
+        if not found:
+            raise_refused(client)
     if not found and name:
         fail(f"no service {name} answers. See what there is: jetlake micro ls")
     return found

@@ -12,7 +12,7 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.commands.messages.bodies import bodies_of, headers_of, headers_option, print_content, print_line
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, raise_refused
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
@@ -68,6 +68,7 @@ async def pub(
             if sleep and number < count:
                 await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
         await client.flush()
+        raise_refused(client)
     output.tell(where if count == 1 else f"Published {output.count(count)} messages to {subject}", facts, as_json)
 
 
@@ -133,6 +134,7 @@ async def req(
                     click.echo(f"Received with rtt {took_ms:.2f} ms", err=True)
                 print_content(answer, raw)
             if came < (replies or 1):
+                raise_refused(client)
                 wanted = output.plural(replies or 1, "answer")
                 fail(f"{came} of {wanted} on {subject!r} came in {session.timeout_s:g} s. Wait longer with --timeout")
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, raise_refused
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION
 
@@ -80,6 +80,7 @@ async def _watch(
         for subject in wanted:
             await client.subscribe(subject, waiting.put)
         await client.flush()
+        raise_refused(client)
         click.echo(f"Listening to {', '.join(wanted)}, Ctrl-C ends", err=True)
         number = 0
         while number != count:
