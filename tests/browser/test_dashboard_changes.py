@@ -89,6 +89,31 @@ async def test_every_change_shows_a_command_that_the_command_line_reads(api):
     assert (command["name"], command["storage"], command["deny_delete"]) == ("NEW", "memory", True)
 
 
+@pytest.mark.parametrize("content", [b"it's", b"", b"-5", b"--", b"-", b"\xff", b"a\0b", b"{{Count}}"])
+async def test_commands_send_the_content_that_was_typed_or_take_standard_input(api, content):
+    await make_stream(api.jetstream, "ORDERS")
+    bucket = await api.jetstream.create_key_value("SETTINGS")
+    await bucket.put("old", b"x")
+    sent = b64encode(content).decode()
+    can_be_typed = content in (b"it's", b"", b"-5", b"--")
+    typed = content.decode() if can_be_typed else None
+    published = await prepare(api, "message.publish", {"subject": "ORDERS.x", "payload": sent})
+    created = await prepare(api, "key.put", {"bucket": "SETTINGS", "key": "-new", "value": sent})
+    updated = await prepare(api, "key.put", {"bucket": "SETTINGS", "key": "old", "value": sent})
+    assert [bool(one.file) for one in (published, created, updated)] == [not can_be_typed] * 3
+    assert parse(published.command)["body"] == typed
+    assert [parse(created.command)[name] for name in ("key", "value")] == ["-new", typed]
+    assert parse(updated.command)["value"] == (typed if can_be_typed else "-")
+    for kind in ("key.delete", "key.purge"):
+        assert parse((await prepare(api, kind, {"bucket": "SETTINGS", "key": "-new"})).command)["key"] == "-new"
+
+
+async def test_commands_have_the_durations_to_the_nanosecond(api):
+    options = {"max_age": 30 * 86_400, "duplicate_window": 0.25}
+    shown = parse((await prepare(api, "stream.create", {"stream": "S", "options": options})).command)
+    assert (shown["max_age"], shown["duplicate_window"]) == (2_592_000_000_000_000, 250_000_000)
+
+
 async def run(api, kind, **arguments):
     return await (await prepare(api, kind, arguments)).run()
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from jetlake.client.streams.buckets import check_bucket
-from jetlake.dashboard.changes.commands import jetlake
+from jetlake.dashboard.changes.commands import jetlake, typed_text
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.errors import InvalidOptionError, KeyNotFoundError
@@ -51,14 +51,15 @@ async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
         number = await (bucket.update(wanted.key, value, revision) if revision else bucket.create(wanted.key, value))
         return Done(f"{wanted.key} is at revision {number:,}.")
 
-    try:
-        text, file = value.decode(), ""
-    except UnicodeDecodeError:
-        text, file = "-", "The value is not text: the command reads it from standard input."
-    words = ("update", str(revision)) if revision else ("create",)
+    text = typed_text(value)
+    file = "" if text is not None else "The value can't be typed: the command reads it from standard input."
+    if revision:
+        words = ["update", wanted.bucket, wanted.key, "-" if text is None else text, str(revision)]
+    else:
+        words = ["create", wanted.bucket, wanted.key, *([] if text is None else [text])]
     return Prepared(
         f"Put {wanted.key} in {wanted.bucket}",
-        jetlake("kv", words[0], wanted.bucket, wanted.key, text, *words[1:]),
+        jetlake("kv", words[0], arguments=words[1:]),
         run,
         [(wanted.key, before, f"{len(value):,} bytes")],
         file=file,
@@ -75,7 +76,7 @@ async def _remove(api: ServerApi, given: dict[str, Any], *, purge: bool) -> Prep
 
     return Prepared(
         f"{'Purge' if purge else 'Delete'} {wanted.key} of {wanted.bucket}",
-        jetlake("kv", "purge" if purge else "rm", wanted.bucket, wanted.key, "--force"),
+        jetlake("kv", "purge" if purge else "rm", "--force", arguments=[wanted.bucket, wanted.key]),
         run,
         [(wanted.key, "there", "deleted, with its history" if purge else "deleted; its history stays")],
         "The older values of the key don't come back." if purge else "",
@@ -101,7 +102,7 @@ async def _delete_object(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
     return Prepared(
         f"Delete object {wanted.name} of {wanted.bucket}",
-        jetlake("object", "rm", wanted.bucket, wanted.name, "--force"),
+        jetlake("object", "rm", "--force", arguments=[wanted.bucket, wanted.name]),
         run,
         [("size", f"{info.size:,} bytes", "0")],
         "The object does not come back.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-__all__ = ["DURATIONS", "consumer_options", "jetlake", "or_file", "stream_options"]
+from jetlake.model.encoding.durations import format_duration, nanoseconds
+
+__all__ = ["DURATIONS", "consumer_options", "jetlake", "or_file", "stream_options", "typed_text"]
 
 DURATIONS = {
     "max_age",
@@ -62,9 +64,23 @@ _CONSUMER_SWITCHES = {"headers_only": ("--headers-only", None), "mem_storage": (
 _WORDS = {"last_per_subject": "subject"}
 
 
-def jetlake(*words: str) -> str:
-    """Return the command line, with what a shell would take apart in quotes."""
-    return shlex.join(["jetlake", *words])
+def jetlake(*words: str, arguments: Sequence[str] = ()) -> str:
+    """Return the command line, with what a shell would take apart in quotes.
+
+    Args:
+        arguments: words that are no options, whatever they begin with.
+    """
+    separator = ["--"] if any(word.startswith("-") for word in arguments) else []
+    return shlex.join(["jetlake", *words, *separator, *arguments])
+
+
+def typed_text(content: bytes) -> str | None:
+    """Return content as it is typed; None when it is no text, or text that means something else to the command."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text or "{{" in text or text == "-" else text
 
 
 def stream_options(options: Mapping[str, Any]) -> list[str] | None:
@@ -110,5 +126,5 @@ def _options(
 
 def _word(name: str, value: Any) -> str:
     if name in DURATIONS:
-        return f"{value:g}s"
+        return format_duration(nanoseconds(value))
     return _WORDS.get(str(value), str(value))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jetlake.dashboard.changes.commands import jetlake
+from jetlake.dashboard.changes.commands import jetlake, typed_text
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.errors import InvalidOptionError
@@ -46,15 +46,11 @@ def _prepared(api: ServerApi, subject: str, payload: bytes, headers: list[tuple[
         return Done(f"Stored in {ack.stream} at sequence {ack.seq:,}" + (", as a duplicate." if ack.duplicate else "."))
 
     words = [word for name, value in headers for word in ("-H", f"{name}:{value}")]
-    try:
-        body, file = payload.decode(), ""
-        if "\0" in body:
-            raise ValueError
-    except ValueError:
-        body, file = "-", "The payload is not text: the command reads it from standard input."
+    body = typed_text(payload)
+    file = "" if body is not None else "The payload can't be typed: the command reads it from standard input."
     return Prepared(
         f"Publish to {subject}",
-        jetlake("pub", "--jetstream", subject, body, *words),
+        jetlake("pub", "--jetstream", *words, arguments=[subject, *([] if body is None else [body])]),
         run,
         [("payload", "", f"{len(payload):,} bytes"), *((name, "", value) for name, value in headers)],
         file=file,
