@@ -10,14 +10,23 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from jetlake.errors import InvalidOptionError, JetlakeError, NotFoundError, PermissionsError
+from jetlake.errors import (
+    ApiError,
+    BadHeaderError,
+    BadSubjectError,
+    ConfigError,
+    InvalidOptionError,
+    JetlakeError,
+    PermissionsError,
+)
 
 __all__ = ["events", "explain", "json_answer", "whole_number"]
 
 _STATUSES: tuple[tuple[type[JetlakeError], int], ...] = (
-    (InvalidOptionError, 400),
+    (ConfigError, 400),
+    (BadSubjectError, 400),
+    (BadHeaderError, 400),
     (PermissionsError, 403),
-    (NotFoundError, 404),
 )
 
 
@@ -27,7 +36,10 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 async def explain(_request: Request, error: Exception) -> Response:
     """Return an error of the library as one sentence."""
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
+    if isinstance(error, ApiError) and 400 <= error.code < 500:
+        status = error.code
+    else:
+        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
     return json_answer({"error": str(error)}, status)
 
 
