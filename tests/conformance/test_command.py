@@ -251,6 +251,11 @@ async def test_standard_input_is_the_body_of_every_message(orders, line):
     assert [b64decode(message["data"]) for message in stored] == [b"typed {{Count}}"] * 2
 
 
+async def test_a_terminal_is_told_that_its_input_is_read(orders):
+    out, said = await orders.answer("pub ORDERS.new -J", "typed", "\x04")
+    assert ("Ctrl-D ends" in said, out) == (True, "Stored in ORDERS as sequence 1\n")
+
+
 async def test_ack_watch(orders):
     await orders.run("consumer add ORDERS C --sample 100")
     watching = await orders.start("ack-watch ORDERS C --count 1", b"Waiting")

@@ -57,7 +57,8 @@ async def test_keys(prices):
     assert [one["operation"] for one in await prices.json("kv history PRICES tea")][-1] == "delete"
     await prices.run("kv purge PRICES tea --force")
     assert len(await prices.json("kv history PRICES tea")) == 1
-    assert await prices.json("kv compact PRICES --older-than 0") == {"keys": 1}
+    assert "--force" in await prices.run("kv compact PRICES --older-than 0", status=EXIT_USAGE)
+    assert await prices.json("kv compact PRICES --older-than 0 --force") == {"keys": 1}
     assert "has no key" in await prices.run("kv history PRICES tea", status=EXIT_FAILED)
 
 

@@ -9,7 +9,7 @@ import click
 from jetlake.cli import output
 from jetlake.cli.commands.kv.entries import print_entries
 from jetlake.cli.name_completion import bucket_names
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION, SIZE
 from jetlake.client.kv.status import BucketStatus
@@ -201,14 +201,16 @@ def _print_buckets(statuses: list[BucketStatus], as_json: bool) -> None:
         )
 
 
-@click.command("compact", cls=SharedCommand, example="jetlake kv compact PRICES --older-than 1h")
+@click.command("compact", cls=SharedCommand, example="jetlake kv compact PRICES --older-than 1h --force")
 @click.argument("bucket", shell_complete=bucket_names)
 @click.option("--older-than", type=DURATION, default="30m", show_default=True, help="How long markers stay.")
+@force_option
 @json_option
 @command
-async def compact(session: Session, bucket: str, older_than: int, as_json: bool) -> None:
+async def compact(session: Session, bucket: str, older_than: int, force: bool, as_json: bool) -> None:
     """Remove the markers of deleted keys from BUCKET, and what is left of their history."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
+        confirm(f"Remove what is left of deleted keys from {bucket}?", force)
         compacted = await handle.purge_deletes(older_than / NANOSECONDS_PER_SECOND)
     output.tell(f"Compacted: {output.plural(compacted, 'deleted key')}", {"keys": compacted}, as_json)

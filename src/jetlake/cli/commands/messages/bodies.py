@@ -22,7 +22,11 @@ headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple
 
 def value_of(text: str | None) -> bytes:
     """Return what was typed as it is, bytes that are no text in the locale too, or standard input."""
-    return sys.stdin.buffer.read() if text is None else text.encode(errors="surrogateescape")
+    if text is not None:
+        return text.encode(errors="surrogateescape")
+    if sys.stdin.isatty():
+        click.echo("Reading standard input, Ctrl-D ends", err=True)
+    return sys.stdin.buffer.read()
 
 
 def bodies_of(text: str | None) -> Callable[[int], bytes]:
