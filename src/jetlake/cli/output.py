@@ -23,6 +23,7 @@ __all__ = [
     "print_json",
     "print_names",
     "print_table",
+    "printable",
     "size",
     "tell",
     "version",
@@ -44,6 +45,13 @@ def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
 def print_names(names: Sequence[str], as_json: bool) -> None:
     """Print one name a line, or a JSON list."""
     print_json(names) if as_json else sys.stdout.writelines(f"{name}\n" for name in names)
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, control characters escaped: names and descriptions come from anybody."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 _LONG_TEXT = 16
@@ -69,7 +77,7 @@ def print_table(
     """
     from rich.console import Console
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty() or len(cells) > _MANY_ROWS:
         sys.stdout.writelines(_plain_lines(title, columns, cells, numbers))
         return
@@ -173,7 +181,7 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
     for name, facts in kept.items():
         if facts:
             lines += ["", f"{name}:", ""]
-            lines += [f"  {key:>{width}}: {value}" for key, value in facts]
+            lines += [f"  {key:>{width}}: {printable(str(value))}" for key, value in facts]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

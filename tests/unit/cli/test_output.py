@@ -7,7 +7,7 @@ import io
 import pytest
 
 from jetlake.cli import output
-from jetlake.cli.output import plural, print_table
+from jetlake.cli.output import plural, print_facts, print_table
 from jetlake.model.stream import ClusterInfo, PeerInfo
 
 COLUMNS = ["Name", "Subjects", "Messages", "Last message"]
@@ -21,13 +21,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch):
-    def show(columns, **options):
+    def show(columns, rows=ROWS, **options):
         out = Terminal() if columns else io.StringIO()
         monkeypatch.setattr("sys.stdout", out)
         monkeypatch.delenv("NO_COLOR", raising=False)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", str(columns or 80))
-        print_table("Streams", COLUMNS, ROWS, numbers=[2], **options)
+        print_table("Streams", COLUMNS, rows, numbers=[2], **options)
         return out.getvalue()
 
     return show
@@ -61,6 +61,18 @@ def test_a_pipe_gets_one_line_a_row_without_blanks_at_its_end(shown):
     lines = shown(0).splitlines()
     assert [line for line in lines if ", ".join(["orders.new", "orders.processed", "orders.completed"]) in line]
     assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("columns", [0, 30, 200])
+def test_texts_of_others_stay_on_their_line_and_write_nothing_to_the_terminal(shown, columns):
+    out = shown(columns, [["a\nb", "\x1b]0;title\x07", "1", "\x9b31mred"]])
+    assert "a\\nb" in out
+    assert not {"\x07", "\x9b", "\x1b]"} & {*out, *(out[place : place + 2] for place in range(len(out)))}
+
+
+def test_facts_of_others_stay_on_their_line(capsys):
+    print_facts("Bucket", {"Configuration": [("Description", "a\nb\x1b[2J"), ("Replicas", 1)]})
+    assert capsys.readouterr().out == ("Bucket\n\nConfiguration:\n\n  Description: a\\nb\\x1b[2J\n     Replicas: 1\n")
 
 
 def test_one_is_not_many():

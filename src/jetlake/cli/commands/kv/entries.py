@@ -28,8 +28,7 @@ def entry_fields(entry: Entry) -> dict[str, Any]:
 def shown_value(entry: Entry) -> str:
     """Return the value as one line of text, cut off where it is long; what can't be printed is escaped."""
     text = entry.value[:_VALUE_BYTES_SHOWN].decode("utf-8", "backslashreplace")
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    return shown + ("…" if len(entry.value) > _VALUE_BYTES_SHOWN else "")
+    return output.printable(text) + ("…" if len(entry.value) > _VALUE_BYTES_SHOWN else "")
 
 
 def print_entries(title: str, entries: Sequence[Entry], as_json: bool) -> None:

@@ -104,7 +104,7 @@ def _line(message: Message) -> str:
     if isinstance(client, dict):
         facts += [(f"client {key}", client[key]) for key in ("name", "user", "host") if client.get(key)]
     told = ", ".join(f"{key.replace('_', ' ')} {_text(value)}" for key, value in facts)
-    return f"{str(event.get('timestamp', ''))[:19].replace('T', ' ')} {kind}: {told}"
+    return output.printable(f"{str(event.get('timestamp', ''))[:19].replace('T', ' ')} {kind}: {told}")
 
 
 def _text(value: Any) -> str:
