@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
+from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
@@ -372,3 +373,18 @@ def run_day(seed: int) -> None:
         else:
             day.disk.cut_power()
         day.recover()
+
+
+def test_the_highest_sequences_are_there_after_a_kill() -> None:
+    disk = FaultyDisk(Random(1))
+    store = FileStore(disk, FOLDER, random_bytes=Random(7).randbytes)
+    store.advance_to(SEQUENCE_MAX)
+    store.append(b"a", b"", b"1", 1)
+    store.append_run([(b"b", b"", b"", b"2"), (b"c", b"", b"", b"3")], 2)
+    store.flush()
+    store.sync()
+    disk.kill()
+    store = FileStore(disk, FOLDER, random_bytes=Random(7).randbytes)
+    found = [(message.sequence, message.payload) for message in store.read(1, None, 10, 1 << 20).messages]
+    assert found == [(SEQUENCE_MAX + place, b"%d" % (place + 1)) for place in range(3)]
+    assert not store.lost

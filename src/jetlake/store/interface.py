@@ -248,11 +248,18 @@ class MessageStore(Protocol):
 
         Args:
             time_ns: when the last of them was used, for `last_time_ns`; 0 = unknown.
+
+        Raises:
+            StoreError: the sequences would pass `SEQUENCE_MAX`.
         """
         ...
 
     def advance_to(self, first_sequence: int) -> None:
-        """Remove everything and make `first_sequence` the next one to be used; it must lie ahead of the last."""
+        """Remove everything and make `first_sequence` the next one to be used; it must lie ahead of the last.
+
+        Raises:
+            StoreError: it is above `SEQUENCE_MAX`; nothing was removed.
+        """
         ...
 
     def flush(self) -> None:
@@ -371,7 +378,8 @@ class MessageStore(Protocol):
             follows_append: an append made it necessary (a rollup): it must not survive a crash that the append did not.
 
         Raises:
-            StoreError: with `follows_append`, the flush of the appends failed and nothing was removed.
+            StoreError: with `follows_append`, the flush of the appends failed and nothing was removed; the same when
+                `below` would move the end beyond `SEQUENCE_MAX`.
         """
         ...
 

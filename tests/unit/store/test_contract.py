@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from jetlake.errors import StoreError
+from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.store.interface import BULK_REMOVAL, MessageStore, StoreLimits
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
 
 LOTS = 1 << 30
@@ -144,6 +147,23 @@ def test_the_first_sequence_can_be_set_ahead(store: MessageStore) -> None:
     assert store.append(b"a", b"", b"", 1) == 5000
     with pytest.raises(ValueError, match="was used already"):
         store.advance_to(100)
+
+
+def test_no_sequence_is_so_high_that_its_record_could_not_be_read_again(store: MessageStore) -> None:
+    fill(store, 3)
+    for too_high in (SEQUENCE_MAX + 1, 2**60, 2**63 - 1):
+        with pytest.raises(StoreError, match="the highest one is"):
+            store.advance_to(too_high)
+        with pytest.raises(StoreError, match="the highest one is"):
+            store.skip(too_high - 3)
+        with pytest.raises(StoreError, match="the highest one is"):
+            store.purge(below=too_high)
+        with pytest.raises(StoreError, match="the highest one is"):
+            finish(store.in_steps.purge(below=too_high))
+    assert (store.messages, store.last_sequence) == (3, 3)
+    store.advance_to(SEQUENCE_MAX)
+    assert store.append(b"a", b"", b"", 1) == SEQUENCE_MAX
+    assert store.append_run([(b"a", b"", b"", b"")] * 2, 1) == SEQUENCE_MAX + 1
 
 
 def test_removing(store: MessageStore) -> None:

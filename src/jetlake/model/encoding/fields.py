@@ -8,7 +8,17 @@ import msgspec
 
 from jetlake.model.encoding.times import TIME_PATTERN
 
-__all__ = ["Count", "Int32", "Int64", "Nanoseconds", "Sequence", "Timestamp", "Value", "always"]
+__all__ = [
+    "SEQUENCE_MAX",
+    "Count",
+    "Int32",
+    "Int64",
+    "Nanoseconds",
+    "Sequence",
+    "Timestamp",
+    "Value",
+    "always",
+]
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """A whole number of 64 bits."""
@@ -21,6 +31,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A position in a stream or consumer; the first is 1 and 0 means none."""
+
+SEQUENCE_MAX = 2**59
+"""The highest sequence at which a stream may be made to begin or go on: records mark the four bits above those of a
+sequence, and no stream comes from here to there message by message."""
 
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, extra={"holds": "duration"})]
 """A duration as the wire has it; `jetlake.model.encoding.durations` converts to and from seconds."""

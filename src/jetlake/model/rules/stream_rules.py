@@ -19,6 +19,7 @@ from jetlake.errors import ConfigError, api_error
 from jetlake.model.account import AccountLimits
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
+from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.model.enums import DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 from jetlake.model.rules.common import check_transform, invalid_config, metadata_bytes, pedantic_error
 from jetlake.model.rules.limits import (
@@ -215,6 +216,8 @@ def _with_limits(config: StreamConfig, rules: StreamRules) -> StreamConfig:
         raise invalid_config("max age can not be negative")
     if 0 < config.max_age < _SHORTEST_WINDOW:
         raise invalid_config("max age needs to be >= 100ms")
+    if config.first_seq > SEQUENCE_MAX:
+        raise invalid_config(f"first sequence is too high, maximum allowed is {SEQUENCE_MAX}")
     return replace(config, **changes)
 
 

@@ -7,6 +7,7 @@ import pytest
 from jetlake.errors import ApiError
 from jetlake.model.account import AccountLimits
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.model.enums import StorageType
 from jetlake.model.rules.limits import ServerLimits, consumers_max, is_valid_name
 from jetlake.model.rules.stream_rules import (
@@ -41,6 +42,12 @@ def test_lengths_are_counted_in_bytes() -> None:
     heavy = StreamConfig(name="S", metadata={"key": "v" * 131_070})
     assert refusal(heavy) == (10052, "stream metadata exceeds maximum size of 131072 bytes")
     assert check_stream_config(StreamConfig(name="S", metadata={"key": "v" * 131_069}))
+
+
+def test_a_first_sequence_that_no_record_could_hold() -> None:
+    assert check_stream_config(StreamConfig(name="S", first_seq=SEQUENCE_MAX))
+    too_high = "first sequence is too high, maximum allowed is 576460752303423488"
+    assert refusal(StreamConfig(name="S", first_seq=SEQUENCE_MAX + 1)) == (10052, too_high)
 
 
 def test_the_servers_limit_of_the_duplicate_window() -> None:
