@@ -10,6 +10,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from jetlake.store.log.record import OVERHEAD
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
@@ -370,3 +371,29 @@ def test_a_new_segment_of_which_a_power_cut_left_zeros_is_removed(disk: FaultyDi
     store = FileStore(disk, FOLDER, note=notes.append)
     assert [str(second) in note and "nothing but the name" in note for note in notes] == [True]
     assert (sequences(store), store.lost, second in disk.files()) == (list(range(1, 9)), [], False)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_long_gap_behind_tombstones_alone_takes_no_memory_and_hides_no_record(
+    disk: FaultyDisk, is_restarted: bool
+) -> None:
+    store = open_store(disk, 4096)
+    store.skip(5)
+    store.flush()
+    store.skip(10**12)
+    if is_restarted:
+        store.flush()
+        disk.kill()
+        store = open_store(disk, 4096)
+    fill(store)
+    disk.kill()
+    damaged = copy_of(disk)
+    store = open_store(disk, 4096)
+    expected = list(range(10**12 + 6, 10**12 + 14))
+    assert sequences(store) == expected
+    fill(store, 100)
+    while store.compact_step():
+        pass
+    assert store.messages == 108
+    damaged.flip(FIRST_SEGMENT, HEADER_SIZE + 2 * OVERHEAD)  # in the second tombstone
+    assert sequences(open_store(damaged, 4096)) == expected

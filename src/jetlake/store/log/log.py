@@ -303,7 +303,7 @@ class Log:
         segment.tombstones.add(first, last)
         index.last_sequence = last
         if not segment.live:
-            index.move_active(last + 1)
+            self.chain.move_on()
         elif count <= _SKIP_ROWS_MAX:
             segment.add_dead(count, index.last_time_ns)
         else:

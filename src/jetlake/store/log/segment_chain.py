@@ -11,6 +11,8 @@ from jetlake.store.log.segment import Segment
 
 __all__ = ["SegmentChain"]
 
+_MOVED_MAX = 4096
+
 
 class SegmentChain:
     """The segments of a log, of which the newest is appended to.
@@ -41,7 +43,7 @@ class SegmentChain:
         index = self._index
         active = index.active
         if active.filed is None and not active.live and active.sequences is None:
-            index.move_active(index.last_sequence + 1)
+            self.move_on()
         elif (
             active.filed is not None
             or active.sequences is not None
@@ -49,7 +51,18 @@ class SegmentChain:
             or active.first + len(active.live) <= index.last_sequence
         ):
             self.roll()
-            self.seal_full()
+        self.seal_full()
+
+    def move_on(self) -> None:
+        """Go on behind the last sequence in the newest segment, which has no row, or in another one.
+
+        What the header in a file tells of the first sequence must not be far from the records that follow.
+        """
+        index = self._index
+        if index.active.size and index.last_sequence - index.active.high_water > _MOVED_MAX:
+            self.roll()
+        else:
+            index.move_active(index.last_sequence + 1)
 
     def roll(self) -> Segment:
         """Begin a new segment; the old one is sealed once it is written."""
