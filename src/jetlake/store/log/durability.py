@@ -55,8 +55,10 @@ class FileSync:
 
     def end(self, error: OSError | None) -> StoreError | None:
         """Take the outcome, and return the error that the log fails with."""
+        failure = self._end(error)
+        # Last: whoever waits counts on the log to know the outcome.
         self.has_ended = True
-        return self._end(error)
+        return failure
 
 
 class Durability:
@@ -274,17 +276,20 @@ class Durability:
     def _end_file_sync(
         self, dirty: list[Segment], flushed: int, last_sequence: int, end: tuple[int, int], error: OSError | None
     ) -> StoreError | None:
-        self._file_sync = None
-        if error is not None:
-            return self._failed(dirty, error)
-        with self._end_lock:
-            if self._is_discarded:
-                return None
-            self._mark.synced(last_sequence, end)
-        self._safe_end = end
-        self.synced_sequence = last_sequence
-        self.synced = flushed
-        return None
+        try:
+            if error is not None:
+                return self._failed(dirty, error)
+            with self._end_lock:
+                if self._is_discarded:
+                    return None
+                self._mark.synced(last_sequence, end)
+            self._safe_end = end
+            self.synced_sequence = last_sequence
+            self.synced = flushed
+            return None
+        finally:
+            # Last: a sync of another thread that does not wait takes what was flushed for safe.
+            self._file_sync = None
 
     # The redo log
 

@@ -2,7 +2,9 @@
 
 import errno
 from pathlib import Path
+from queue import Queue
 from random import Random
+from threading import Event, Thread
 
 import pytest
 
@@ -77,6 +79,44 @@ def test_one_that_fails_stops_the_store_until_what_is_in_doubt_is_written_again(
     assert store.begin_file_sync() is None, "only a sync writes again"
     store.sync()
     assert store.failure is None and store._log.durability.synced_sequence == 2
+
+
+def test_a_sync_of_another_thread_waits_until_the_failure_is_known(disk):
+    outcomes = Queue()
+    threads = []
+    may_go_on = Event()
+
+    def sync():
+        try:
+            store.sync()
+            outcomes.put("synced")
+        except StoreError:
+            outcomes.put("failed")
+
+    def wait(_file_sync):
+        outcomes.put("waits")
+        may_go_on.wait()
+
+    def is_gone():
+        # Asked while the failure is about to be noted.
+        if is_failing and not threads:
+            threads.append(Thread(target=sync))
+            threads[0].start()
+            assert (outcomes.get(), file_sync.has_ended) == ("waits", False)
+        return False
+
+    is_failing = False
+    store = FileStore(disk, FOLDER, is_gone=is_gone)
+    append(store)
+    store.sync()
+    append(store)
+    file_sync = store.begin_file_sync()
+    file_sync.wait = wait
+    is_failing = True
+    assert isinstance(file_sync.end(OSError(errno.EIO, "broken")), StoreError)
+    may_go_on.set()
+    assert outcomes.get() == "failed" and store._log.durability.synced_sequence == 1
+    threads[0].join()
 
 
 def test_one_that_ends_after_its_folder_went_changes_nothing(store, disk):
