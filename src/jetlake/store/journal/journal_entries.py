@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.journal.consumer_state import ConsumerState
 
-__all__ = ["SAFE", "JournalEntries", "encode_state", "replay"]
+__all__ = ["ENTRY_KINDS", "SAFE", "JournalEntries", "encode_state", "replay"]
 
-_RUN, _RUN_LIST, _AGAIN, _EXHAUSTED, _POSITION, _ACK_RANGE, _ACK_LIST, _FLOOR, _STATE = b"DdRXPAaFS"
+_RUN, _RUN_LIST, _AGAIN, _EXHAUSTED, _POSITION, _ACK_RANGE, _ACK_LIST, _FLOOR, _STATE = _KINDS = b"DdRXPAaFS"
 _RUN_BODY = struct.Struct("<BQQIq")
 _AGAIN_BODY = struct.Struct("<BQQqI")
 _ONE_BODY = struct.Struct("<BQ")
@@ -27,6 +27,8 @@ _RUN_MAX = 1 << 20
 
 SAFE = b"C"
 """The entry of a record that tells nothing of the consumer: all before it was synced when it was written."""
+ENTRY_KINDS = _KINDS + SAFE
+"""The letters with which an entry, and so what a record holds, may begin."""
 
 
 class JournalEntries:
