@@ -77,6 +77,7 @@ class RunReader:
                 or first[0] != b"MSG"
                 or not first[-1].isdigit()
                 or len(first[-1]) > _SIZE_DIGITS
+                or not _are_names(first)
             ):
                 break
             found = self._read_alike(data, position, first) or self._read_equal(data, position, first)
@@ -113,8 +114,8 @@ class RunReader:
         if count < _ALIKE_MIN or end - position < len(data) - end:
             return None
         *columns, payloads = shape.fields(data, position, count)
-        names = b"".join([first[2], *map(b"".join, columns)])
-        if b" " in names or _has_blanks(names) or not all(first):
+        names = b"".join(map(b"".join, columns))
+        if b" " in names or _has_blanks(names):
             return None
         return MessageRun(first[2], columns[0], columns[1] if len(columns) == 2 else [], payloads), end
 

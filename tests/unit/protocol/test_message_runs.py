@@ -228,6 +228,14 @@ def test_many_odd_frames_are_read_as_without_runs(line, is_shown):
     assert_read_as_without_runs((line + b"\r\nsome content\r\n") * 200, is_shown)
 
 
+@pytest.mark.parametrize("line", [b"MSG s.%d 7\tr 5", b"MSG s.%d 7\vr 5", b"MSG s.%d 7\r 5"])
+def test_reads_of_odd_frames_that_show_the_same_subscription_are_read_as_without_runs(line):
+    data = b"".join(line % number + b"\r\nhello\r\n" for number in range(200))
+    with_runs, without = ClientParser(message_runs=True), ClientParser()
+    for _ in range(4):
+        assert list(single(with_runs.feed(data))) == without.feed(data)
+
+
 def test_limits_hold():
     reader = ClientParser(message_runs=True, max_payload=100)
     sent = messages(30, payload=b"x" * 101)
