@@ -41,6 +41,8 @@ MIB = 1024 * 1024
 
 STORED_PAYLOAD_MAX = 64 * MIB
 """The highest `max_payload` that goes with JetStream: streams store what clients may publish."""
+_STORED_LINE_MAX = 64 * KIB
+"""The highest `max_control_line` that goes with JetStream, for the same reason."""
 
 
 class SubjectPermissions(Struct, frozen=True, kw_only=True):
@@ -271,6 +273,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_pending: int = 64 * MIB
     """Bytes that may wait to be written to one connection; beyond, it is cut off."""
     max_control_line: int = 4 * KIB
+    """Bytes of subject, reply and sizes on one line; with JetStream at most 64 KiB."""
     max_connections: int = 64 * KIB
     """-1 = no limit."""
     max_subscriptions: int = 0
@@ -340,6 +343,11 @@ class Options(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"max_payload ({self.max_payload}) cannot be higher than {STORED_PAYLOAD_MAX} with JetStream, "
                 "whose streams store no longer message"
+            )
+        if self.jetstream is not None and self.max_control_line > _STORED_LINE_MAX:
+            raise ConfigError(
+                f"max_control_line ({self.max_control_line}) cannot be higher than {_STORED_LINE_MAX} with JetStream, "
+                "whose streams store no longer subject"
             )
         for name in ("max_payload", "max_pending", "max_control_line", "ping_max"):
             if getattr(self, name) <= 0:

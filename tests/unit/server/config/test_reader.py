@@ -369,6 +369,7 @@ REFUSED = {
     "max_payload: 100MB": "cannot be higher than max_pending",
     "max_payload: 0": "max_payload must be above zero",
     "max_payload: 65MB, max_pending: 100MB, jetstream: enabled": "cannot be higher than 67108864 with JetStream",
+    "max_control_line: 65537, jetstream: enabled": "cannot be higher than 65536 with JetStream",
     "port: 70000": "port must be between",
 }
 

@@ -35,6 +35,9 @@ HEADER_BYTES_MAX = 65_535
 RECORD_BYTES_MAX = 65 * 1024 * 1024
 """Longest record that a stream accepts: the highest `max_payload` that JetStream allows, and a subject."""
 
+# What a record can tell. No client may send a longer subject; a transform may make one.
+_SUBJECT_BYTES_MAX = 65_535
+
 # Record overhead in bytes: without headers, with headers.
 _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}
 
@@ -75,9 +78,9 @@ class Admission:
         overhead = self._overhead_with_header if header else self._overhead
         return overhead + len(subject) + len(header) + len(payload)
 
-    def check_record(self, size: int) -> ApiError | None:
-        """Check in steps 2 and 3: the record is not too long, and the stream is not sealed."""
-        if size > RECORD_BYTES_MAX:
+    def check_record(self, subject: bytes, size: int) -> ApiError | None:
+        """Check in steps 2 and 3: record and subject are not too long, and the stream is not sealed."""
+        if size > RECORD_BYTES_MAX or len(subject) > _SUBJECT_BYTES_MAX:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 

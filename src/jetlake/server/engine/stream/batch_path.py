@@ -96,7 +96,7 @@ class BatchPath:
         subject, _, header, payload = message
         admission = self._admission
         size = admission.record_size(subject, header, payload)
-        error = admission.check_record(size)
+        error = admission.check_record(subject, size)
         if error is None and batch.checks_room:
             error = admission.check_server_room() or admission.check_account_room(size)
         return error or admission.check_size(header, payload)

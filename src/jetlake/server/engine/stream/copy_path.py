@@ -202,7 +202,7 @@ class CopyPath:
         is_wanted = not self._is_interest or self._retention.is_wanted(subject)
         size = admission.record_size(subject, header, payload)
         error = (
-            admission.check_record(size)
+            admission.check_record(subject, size)
             or admission.check_size(header, payload)
             or self._path.check_room(subject, size, control, now_ns, batch, is_wanted=is_wanted)
         )

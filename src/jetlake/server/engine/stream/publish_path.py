@@ -376,7 +376,7 @@ class PublishPath:
         """Store one message; return its or its original's sequence, whether it is a duplicate, a counter's total."""
         admission = self._admission
         size = admission.record_size(subject, header, payload)
-        error = admission.check_record(size)
+        error = admission.check_record(subject, size)
         if control and error is None:
             error, duplicate = self._check_control(control, header, subject, payload, now_ns, batch)
             if duplicate:

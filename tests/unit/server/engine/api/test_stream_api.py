@@ -146,6 +146,14 @@ def test_info_tells_of_subjects_and_deleted_messages_when_asked(harness):
     assert (asked["total"], asked["offset"], asked["limit"]) == (1, 0, 100_000)
 
 
+def test_a_subject_that_a_transform_makes_too_long_is_refused(harness):
+    transform = {"src": "s.*", "dest": "t" * 65_531 + ".{{wildcard(1)}}"}
+    harness.create(subjects=["s.*"], subject_transform=transform)
+    assert harness.store("s.abc")["seq"] == 1
+    assert harness.store("s.abcd")["error"]["description"] == "message too large"
+    assert harness.store("s.abc")["seq"] == 2
+
+
 @pytest.mark.parametrize(
     ("request_", "left", "purged"),
     [
