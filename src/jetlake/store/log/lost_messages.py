@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,8 +68,9 @@ class LostMessages:
 
     def forget(self, first: int, last: int) -> None:
         """Take the lost messages between two sequences for removed."""
-        if self.sequences and any(first <= sequence <= last for sequence in self.sequences):
-            self.sequences = [sequence for sequence in self.sequences if not first <= sequence <= last]
+        if self.any_between(first, last):
+            sequences = self.sequences
+            self.sequences = sequences[: bisect_left(sequences, first)] + sequences[bisect_right(sequences, last) :]
             self._save()
 
     def forget_below(self, sequence: int) -> list[Range]:
