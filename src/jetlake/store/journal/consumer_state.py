@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from operator import itemgetter
 
 import msgspec
 
@@ -18,9 +20,9 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         pending: stream sequence to consumer sequence of the first delivery, time of the last, and their number.
         deliveries: how often a message was delivered, for those that were delivered again or are exhausted; one that
             is here and not pending was delivered as often as allowed.
-        uncertain: stream sequences, as (first, last), whose deliveries a damaged record must have told of: they count
-            as delivered and are neither acknowledged nor known to be pending, so that they have to be delivered again
-            if they are the consumer's.
+        uncertain: stream sequences, ascending, as (first, last), whose deliveries a damaged record must have told of:
+            they count as delivered and are neither acknowledged nor known to be pending, so that they have to be
+            delivered again if they are the consumer's.
         lost_track: consumer sequences were skipped, so that deliveries must have been told of in records that are lost.
     """
 
@@ -104,13 +106,14 @@ class ConsumerState(msgspec.Struct, kw_only=True):
 
     def _settle_range(self, first: int, last: int) -> None:
         """Take sequences out of the uncertain ones: their outcome is known."""
+        uncertain = self.uncertain
+        start = stop = bisect_left(uncertain, first, key=itemgetter(1))
         left: list[tuple[int, int]] = []
-        for low, high in self.uncertain:
-            if high < first or low > last:
-                left.append((low, high))
-                continue
+        while stop < len(uncertain) and uncertain[stop][0] <= last:
+            low, high = uncertain[stop]
             if low < first:
                 left.append((low, first - 1))
             if high > last:
                 left.append((last + 1, high))
-        self.uncertain = left
+            stop += 1
+        uncertain[start:stop] = left

@@ -1,5 +1,9 @@
 """A consumer's state from entries of which some are lost: nothing that was delivered in them is forgotten."""
 
+from random import Random
+
+import pytest
+
 from jetlake.store.journal.consumer_state import ConsumerState
 
 
@@ -34,3 +38,17 @@ def test_gaps_of_a_filter_are_no_lost_records():
     state.deliver_again(3, 3, 2, 2)
     state.deliver_run(4, [12], 3)
     assert state.uncertain == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_uncertain_is_what_nobody_told_of(seed):
+    random = Random(seed)
+    state = ConsumerState()
+    told = set()
+    for _ in range(60):
+        first = random.randint(1, 200)
+        last = first + random.choice([0, 0, 0, 5, 40])
+        state.acknowledge(first, last)
+        told.update(range(first, last + 1))
+    uncertain = [sequence for first, last in state.uncertain for sequence in range(first, last + 1)]
+    assert uncertain == [sequence for sequence in range(1, max(told)) if sequence not in told]
