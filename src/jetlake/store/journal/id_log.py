@@ -215,7 +215,7 @@ class IdLog:
                         self._disk.close(handle)
             except OSError as error:
                 with self._lock:
-                    self._in_doubt = unsynced
+                    self._in_doubt += unsynced
                     self._is_new = self._is_new or is_new
                 raise StoreError.of("make the stream's message ids safe", error) from error
 
