@@ -11,6 +11,7 @@ import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
+from jetlake.store.files.own_files import CONSUMER_FILES, foreign_names
 from jetlake.store.journal.consumer_journal import MemoryJournal
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.journal.file_journal import FileJournal
@@ -43,6 +44,13 @@ def test_a_new_journal_begins_at_nothing(disk: FaultyDisk) -> None:
     journal.sync()
     journal.close()
     assert disk.files() == [], "a consumer that never did anything has no file"
+
+
+def test_a_name_with_the_digits_of_another_script_is_not_the_journals(disk: FaultyDisk) -> None:
+    name = "\N{ARABIC-INDIC DIGIT NINE}" * 10 + ".journal"
+    disk.put(FOLDER / name, b"somebody's")
+    assert open_journal(disk)[1] == ConsumerState()
+    assert foreign_names(CONSUMER_FILES, disk.kinds(FOLDER)) == [name]
 
 
 def test_what_is_told_comes_back(disk: FaultyDisk) -> None:

@@ -26,7 +26,7 @@ __all__ = [
 
 _NAMES_TOLD_MAX = 10
 # What `folder_name` makes, and the name that such a folder gets while it is removed.
-_FOLDER = re.compile(r"[A-Za-z0-9_$=%~-]+(\.deleted\d+)?")
+_FOLDER = re.compile(r"[A-Za-z0-9_$=%~-]+(\.deleted[0-9]+)?")
 
 
 class Layout:
@@ -38,7 +38,7 @@ class Layout:
     """
 
     def __init__(self, files: str, folders: dict[str, Layout] | None = None) -> None:
-        self._files = re.compile(files)
+        self._files = re.compile(files, re.ASCII)
         self._folders = folders or {}
 
     def has_file(self, name: str) -> bool:

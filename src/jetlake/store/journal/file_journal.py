@@ -19,7 +19,7 @@ from jetlake.store.journal.journal_entries import SAFE, JournalEntries, encode_s
 __all__ = ["FileJournal"]
 
 _SUFFIX = ".journal"
-_FILE = re.compile(r"\d{10}\.journal")
+_FILE = re.compile(r"[0-9]{10}\.journal")
 _BEGUN = "begun"
 """An empty file: there was a journal."""
 _GROWN_BYTES = 256 * 1024

@@ -30,7 +30,7 @@ IdEntry = tuple[bytes, int, int]
 """A message id, the sequence of its message, and the time from which its window counts."""
 
 _FILE_BYTES = 1024 * 1024
-_NAME = re.compile(r"ids\.(\d{10})")
+_NAME = re.compile(r"ids\.([0-9]{10})")
 _MAGIC = b"JLID"
 _HEADER = struct.Struct("<4sHHQ")
 _HEAD = struct.Struct("<I")
