@@ -170,10 +170,22 @@ async def test_jsz_shows_how_mirrors_and_sources_are_doing(server, connect):
     assert "mirror" not in details["O"] and "sources" not in details["O"]
 
 
-@pytest.mark.parametrize("query", ["sort=bogus", "limit=x", "offset=-x", "auth=perhaps"])
+@pytest.mark.parametrize("query", ["sort=bogus", "limit=x", "offset=-x", "auth=perhaps", "subs=perhaps"])
 async def test_bad_queries(core, query):
     status, _, _ = await fetch(core, f"/connz?{query}")
     assert status == 400
+
+
+@pytest.mark.parametrize("query", ["limit=x", "streams=perhaps"])
+async def test_bad_queries_of_jetstream(server, query):
+    status, _, _ = await fetch(server, f"/jsz?{query}")
+    assert status == 400
+
+
+@pytest.mark.parametrize("path", ["/connz", "/subsz", "/jsz"])
+async def test_negative_pages_count_as_missing(server, path):
+    status, _, _ = await fetch(server, f"{path}?limit=-1&offset=-1")
+    assert status == 200
 
 
 async def test_subsz(server, wire):

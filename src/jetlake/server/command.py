@@ -101,7 +101,9 @@ def _test(flags: dict[str, Any]) -> int:
         sys.stderr.write("".join(f"jetlake serve: {doubt}\n" for doubt in assembled.doubts))
         return 1
     sys.stderr.write("".join(f"jetlake serve: {warning}\n" for warning in assembled.warnings))
-    sys.stderr.write(f"jetlake serve: configuration file {assembled.options.config_file} is valid\n")
+    file = assembled.options.config_file
+    checked = f"configuration file {file} is valid" if file else "the flags are valid; -c names a configuration file"
+    sys.stderr.write(f"jetlake serve: {checked}\n")
     return 0
 
 

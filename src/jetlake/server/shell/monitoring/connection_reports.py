@@ -59,7 +59,9 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
         chosen += server.connections.values()
     if state != "open":
         chosen += server.closed_connections
-    query.flag("auth")  # an invalid value is refused, also where no connection would show it
+    # An invalid value is refused, also where no connection would show it.
+    query.flag("auth")
+    _listing(query)
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
     fitting: list[Connection] = []
     for group in in_groups(chosen, _ITEMS_PER_STEP):
@@ -72,7 +74,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
         ]
         yield
     fitting.sort(key=key)
-    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    offset, limit = query.page(_LIMIT_DEFAULT)
     page = fitting[offset : offset + limit] if limit else fitting[offset:]
     rows = []
     for connection in page:
@@ -123,14 +125,21 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> Ste
         report["account"] = connection.session.account.name
         if connection.session.identity is not None and connection.session.identity.user:
             report["authorized_user"] = connection.session.identity.user
-    wanted = query.text("subs").lower()
-    if wanted == "detail":
+    listing = _listing(query)
+    if listing == "detail":
         report["subscriptions_list_detail"] = yield from _encoded(
             subscriptions, lambda entry: _subscription(connection, entry)
         )
-    elif wanted in ("1", "true"):
+    elif listing == "subjects":
         report["subscriptions_list"] = yield from _encoded(subscriptions, lambda entry: readable(entry.subject))
     return report
+
+
+def _listing(query: Query) -> str:
+    """Read how subscriptions are listed: in detail, by their subjects, or not at all."""
+    if query.text("subs").lower() == "detail":
+        return "detail"
+    return "subjects" if query.flag("subs") else ""
 
 
 def _encoded(subscriptions: list[Subscription], described: Callable[[Subscription], Any]) -> Steps[Raw]:
@@ -156,7 +165,7 @@ def subscriptions_report(server: ServerView, query: Query) -> Steps[dict[str, An
     """Report `/subsz`: the counters of routing, and the subscriptions on request."""
     name, test = query.text("acc"), query.text("test").encode()
     accounts = [account for account in server.accounts.values() if not name or account.name == name]
-    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    offset, limit = query.page(_LIMIT_DEFAULT)
     total = 0
     details: list[Raw] = []
     for connection in tuple(server.connections.values()) if query.flag("subs") or test else ():

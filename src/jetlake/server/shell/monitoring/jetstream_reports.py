@@ -113,9 +113,10 @@ def jetstream_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
             for (account, folder), reason in engine.storage.set_aside.items()
         ]
     name = query.text("acc")
-    if name or query.flag("accounts") or query.flag("streams") or query.flag("consumers"):
+    offset, limit = query.page(_LIMIT_DEFAULT)
+    flags = [query.flag(key) for key in ("accounts", "streams", "consumers")]
+    if name or any(flags):
         chosen = sorted(each for each in engine.jetstreams if not name or each == name)
-        offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
         details = {}
         for each in chosen[offset : offset + limit]:
             details[each] = yield from account_report(server, engine.jetstreams[each], query)

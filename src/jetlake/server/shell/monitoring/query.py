@@ -76,3 +76,11 @@ class Query:
         if not value.isdecimal() or len(value) > 18:
             raise BadQueryError(f"Error decoding int for '{name}': \"{value}\"")
         return int(value)
+
+    def page(self, limit_default: int) -> tuple[int, int]:
+        """Read where a page begins and how many items it has; a negative number counts as missing."""
+        return self._unless_negative("offset", 0), self._unless_negative("limit", limit_default)
+
+    def _unless_negative(self, name: str, default: int) -> int:
+        value = self._values.get(name, "")
+        return default if value[:1] == "-" and value[1:].isdecimal() else self.number(name, default)
