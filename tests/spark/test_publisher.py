@@ -130,6 +130,25 @@ def test_a_message_that_is_too_large_is_named_before_it_is_sent(server, admin, s
         publish(Publisher(options(server)), [message(f"{stream}.x", 0), large])
 
 
+def test_a_subject_that_is_too_long_is_named_before_it_is_sent(server, admin, stream, repeatable):
+    admin.create_stream(stream)
+    row = message(f"{stream}.x", 0, Nats_Msg_Id="id0")
+    long = row._replace(subject=f"{stream}.".encode().ljust(5000, b"x"))
+    with pytest.raises(RowPublishError, match=r"5000 bytes are more than the server takes .*control line") as caught:
+        publish(Publisher(options(server), repeatable=repeatable), [row, long, *[row] * 3], rows=1)
+    assert caught.value.row == 1
+
+
+def test_a_server_that_takes_long_subjects_has_them(start_server, stream, tmp_path):
+    config = tmp_path / "server.conf"
+    config.write_text("max_control_line: 8KB\n")
+    server = start_server("-c", str(config))
+    admin = server.admin()
+    admin.create_stream(stream)
+    publish(Publisher(options(server)), [message(f"{stream}.{'x' * 5000}", number) for number in range(3)])
+    assert numbers(admin, stream) == [0, 1, 2]
+
+
 def test_another_stream_than_the_expected_one(server, admin, stream):
     admin.create_stream(stream)
     wrong = message(f"{stream}.x", 0, Nats_Expected_Stream="OTHER")

@@ -38,6 +38,12 @@ class Frames(NamedTuple):
     edges: NDArray[np.int32]
     sizes: NDArray[np.int64]
 
+    def line_sizes(self) -> NDArray[np.int64]:
+        """Return how many bytes each control line has behind its verb, without the line break."""
+        has_header = np.frombuffer(self.data, np.uint8)[self.edges[:-1]] == ord("H")
+        sizes: NDArray[np.int64] = np.diff(self.edges) - self.sizes - len(b"PUB \r\n\r\n") - has_header
+        return sizes
+
 
 @dataclass(frozen=True)
 class OutgoingBatch:

@@ -15,11 +15,20 @@ from jetlake.client.tables.columns.message_columns import gather
 from jetlake.client.tables.columns.read_buffer import ReadBuffer
 from jetlake.client.tables.requests.patience import BROKEN, Patience, retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.errors import ApiError, DecodeError, RequestTimeoutError, RowPublishError, WrongLastSequenceError
+from jetlake.errors import (
+    ApiError,
+    DecodeError,
+    RequestTimeoutError,
+    RowPublishError,
+    ServerError,
+    WrongLastSequenceError,
+)
 from jetlake.model.publish import decode_pub_ack
 from jetlake.model.replies import StoredMessage
+from jetlake.protocol import encoder
 from jetlake.protocol.headers import find_value, inline_status
 from jetlake.protocol.nuid import new_inbox
+from jetlake.protocol.parser import MAX_CONTROL_LINE
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.sink.piece import Piece, Rows
@@ -169,6 +178,8 @@ class _Flight:
         self._sid = connection.subscribe(self._inbox + b"*")
         self._acks = StoredAcks()
         self._is_clear = True
+        # How long a control line may be, as far as it is known.
+        self._line_bytes_taken = MAX_CONTROL_LINE
         # Rows that the server could not take right now, and why; the next flight publishes them again.
         self._put_off: dict[int, str] = {}
 
@@ -179,6 +190,7 @@ class _Flight:
             self._connection.send(piece.open_frames())
         for piece in pieces:
             self._check_sizes(piece)
+            self._check_lines(piece)
             # Open before it is sent: whatever happens while room is made for it, the next flight has it.
             publisher.add(piece)
             self._await(self._options.window, _OPEN_BYTES_MAX, unsent=1)
@@ -194,6 +206,33 @@ class _Flight:
         if sizes[index] > max_payload:
             reason = f"{sizes[index]} bytes with headers are more than the server takes ({max_payload})"
             raise RowPublishError(piece.first_row + index, piece.batch[index].subject.decode(), reason)
+
+    def _check_lines(self, piece: Piece) -> None:
+        """Raise for a subject that makes a control line longer than the server takes.
+
+        A server closes the connection at such a line, and what is on its way behind it may hide why. How much it takes
+        is its own setting and nowhere told, so a line that is longer than the default is tried first, by a subscription
+        on another connection.
+        """
+        lines = piece.frames.line_sizes()
+        index = int(lines.argmax())
+        size = int(lines[index])
+        if size <= self._line_bytes_taken:
+            return
+
+        def subscribe(connection: SocketConnection) -> None:
+            inbox = connection.inbox + b"."
+            connection.send(encoder.sub(inbox.ljust(size - len(b" 0"), b"x"), b"", b"0"))
+            connection.flush()
+            connection.unsubscribe(b"0")
+
+        try:
+            retrying(self._options.connection, subscribe)
+        except ServerError as error:
+            subject = piece.batch[index].subject
+            reason = f"column subject: {len(subject)} bytes are more than the server takes ({error})"
+            raise RowPublishError(piece.first_row + index, subject.decode(), reason) from None
+        self._line_bytes_taken = size
 
     def _await(self, rows_max: int, bytes_max: int, unsent: int = 0) -> None:
         """Take acknowledgements until no more than that is open, or only the pieces that are not sent yet."""

@@ -36,6 +36,8 @@ def test_frames_are_what_a_server_reads(pairs):
     for number, frame in enumerate(frames):
         assert ServerParser().feed(bytes(data[edges[number] : edges[number + 1]])) == [frame]
     assert sizes.tolist() == [len(header) + len(payload) for header, payload in pairs]
+    lines = [bytes(data[edge:]).split(b"\r\n")[0].split(b" ", 1)[1] for edge in edges[:-1]]
+    assert batch.frames(b"_INBOX.x.", 9).line_sizes().tolist() == [len(line) for line in lines]
 
 
 def test_slices_have_their_own_frames():
