@@ -240,6 +240,14 @@ def test_rows_that_are_no_messages(row, options, reason):
         encode([row], list(row), options, first_row=5)
 
 
+@pytest.mark.parametrize("column", ["expected_last_sequence", "expected_last_subject_sequence"])
+def test_a_negative_sequence_is_no_expectation(column):
+    rows = [{"subject": f"a.{n}", "data": b"", column: value} for n, value in enumerate([None, 0, -1])]
+    with pytest.raises(RowPublishError, match=rf"row 7 .* on 'a\.2': column {column} is -1") as caught:
+        encode(rows, ["subject", "data", column], first_row=5, **{column: t.LongType()})
+    assert caught.value.row == 7
+
+
 @pytest.mark.parametrize(
     ("names", "options", "changed", "reason"),
     [

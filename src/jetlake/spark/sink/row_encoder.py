@@ -116,6 +116,7 @@ class RowEncoder:
         payload = self._payload_column(batch, subject, first_row)
         own = self._own_header_column(batch, subject, first_row)
         message_id = self._id_column(batch, ids, subject, own, payload, first_row)
+        self._check_expectations(batch, subject, first_row)
         header = self._header_column(batch, message_id, own)
         return OutgoingBatch(subject, header, payload, message_id)
 
@@ -161,6 +162,16 @@ class RowEncoder:
 
         lines = join(*sometimes)
         return pc.if_else(pc.equal(lines, b""), b"", join(start, lines, b"\r\n"))
+
+    def _check_expectations(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> None:
+        import pyarrow.compute as pc  # here, as in message_columns
+
+        for name, _ in self._expected:
+            row = pc.index(pc.less(batch.column(name), 0), True).as_py()
+            if row >= 0:
+                value = batch.column(name)[row].as_py()
+                reason = f"column {name} is {value}: a sequence is 0 (no message yet) or more; null expects nothing"
+                raise RowPublishError(first_row + row, subject[row].as_py().decode(), reason)
 
     def _own_header_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array | None:
         """Return the lines of the rows' own headers, if they can have some."""
