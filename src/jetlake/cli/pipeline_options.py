@@ -16,13 +16,14 @@ from jetlake.cli.contexts import Target, plain
 from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded, pass_session
 from jetlake.cli.values import DURATION, PAIR
 from jetlake.client.settings.server_address import parse_address
+from jetlake.client.tables.options.option_values import names
 from jetlake.errors import ConfigError
 
 if TYPE_CHECKING:
     from jetlake.spark.pipelines.runner import Pipeline
     from jetlake.spark.pipelines.settings import PipelineSettings
 
-__all__ = ["EXIT_TERMINATED", "PipelineRun", "connection_options", "pipeline_options"]
+__all__ = ["EXIT_TERMINATED", "PipelineRun", "connection_options", "pipeline_options", "read_subjects"]
 
 EXIT_TERMINATED = 143
 """The pipeline was told to stop by SIGTERM, and did so cleanly."""
@@ -30,6 +31,18 @@ EXIT_TERMINATED = 143
 _FOLLOW_RETRY_FOR = "24h"
 
 _EXIT_CODES: dict[int, int] = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
+
+
+def read_subjects(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the subjects of an option that may be given again; each text is read as the source's `subjects` is.
+
+    Raises:
+        BadParameter: a text names nothing.
+    """
+    try:
+        return tuple(subject for text in texts for subject in names(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}", context, parameter) from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,8 @@ from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.lake.partitioning import Partitioning
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
+from jetlake.spark.pipelines.sql.sql import SqlPipeline
+from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +84,22 @@ def test_a_stream_goes_to_the_lake_and_back_each_message_once(spark, own_server,
     header = base64.b64decode(message["hdrs"])
     assert b"N: 7\r\n" in header
     assert b"Nats-Msg-Id: ORDERS:8\r\n" in header
+
+
+def test_a_subject_that_holds_a_comma(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.publish([(subject, b"") for subject in ("A.x,y", "A.x", "A.z", "A.x,y")])
+    lake = str(tmp_path / "lake")
+    run_on(server, Archive("A", lake, subjects=("A.x,y", "A.z")))
+    assert sorted(row.sequence for row in spark.read.parquet(lake).collect()) == [1, 3, 4]
+    assert dict(run_on(server, Verify("A", lake)).summary.facts) == {"the same": 3}
+    spec = (
+        f"sources: {{a: {{stream: A, subjects: ['A.x,y', A.z]}}}}\nsinks: [{{from: a, to: 'parquet:{tmp_path}/sql'}}]\n"
+    )
+    run_on(server, SqlPipeline(parse_sql_file("f.yml", spec)))
+    assert sorted(row.sequence for row in spark.read.parquet(str(tmp_path / "sql")).collect()) == [1, 3, 4]
 
 
 def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_path):

@@ -26,6 +26,17 @@ def test_a_target_becomes_options_that_executors_can_use(tmp_path):
     assert ConnectionOptions.of(options).nkey_seed == "SUSEED"
 
 
+def test_subjects_are_read_as_the_source_reads_them(tmp_path):
+    given = ["--subjects", "a.>, b", "--subjects", '["c,d"]', "--by", "none", "--spec-out", str(tmp_path / "project")]
+    result = CliRunner().invoke(app, ["pipeline", "archive", "S", str(tmp_path / "lake"), *given])
+    assert result.exit_code == 0, result.output
+    written = (tmp_path / "project" / "transformations" / "pipeline.py").read_text()
+    assert """'subjects': '["a.>", "b", "c,d"]'""" in written
+    result = CliRunner().invoke(app, ["pipeline", "archive", "S", str(tmp_path / "lake"), "--subjects", "a,,b"])
+    assert result.exit_code == 2
+    assert "it names nothing" in result.output
+
+
 def test_a_login_in_the_address_is_taken_out_of_it():
     options = connection_options(Target(server="nats://me:hush@a:4222"))
     assert options == {"servers": "nats://a:4222", "auth.user": "me", "auth.password": "hush"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jetlake.cli.commands.dead_letter_commands import replay as replay_letters
-from jetlake.cli.pipeline_options import PipelineRun, pipeline_options
+from jetlake.cli.pipeline_options import PipelineRun, pipeline_options, read_subjects
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import SIZE, TIME
 
@@ -40,7 +40,9 @@ def pipeline() -> None:
 @click.option(
     "--by", default="date,subject:1", show_default=True, metavar="COLUMNS", help="Folders: date, hour, subject:K, none."
 )
-@click.option("--subjects", multiple=True, metavar="PATTERN", help="Only messages of these subjects.")
+@click.option(
+    "--subjects", multiple=True, callback=read_subjects, metavar="PATTERN", help="Only messages of these subjects."
+)
 @click.option("--start", default="earliest", show_default=True, help="Where a new archive begins.")
 @click.option(
     "--compact",
@@ -97,7 +99,9 @@ def verify(run: PipelineRun, stream: str, target: str) -> None:
 @click.option("--to", "to_time", type=TIME, help="Only messages stored before that time.")
 @click.option("--from-seq", type=click.IntRange(1), help="Only messages from that sequence on.")
 @click.option("--to-seq", type=click.IntRange(1), help="Only messages up to that sequence.")
-@click.option("--subjects", multiple=True, metavar="PATTERN", help="Only messages of these subjects.")
+@click.option(
+    "--subjects", multiple=True, callback=read_subjects, metavar="PATTERN", help="Only messages of these subjects."
+)
 @click.option("--from-stream", default="", help="Only messages of that stream, when SOURCE holds several.")
 @click.option(
     "--subject-map", multiple=True, metavar="FROM:TO", help="Rename subjects, such as 'orders.>:again.orders.>'."

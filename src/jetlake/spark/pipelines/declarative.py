@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive.archive import ARCHIVE_COLUMNS, Archive
 from jetlake.spark.pipelines.archive.replay import Replay
@@ -149,7 +150,7 @@ def _archive(pipeline: Any, settings: PipelineSettings) -> str:
             f"a declarative pipeline can't cut its files into folders by {pipeline.partitioning}: add --by none"
         )
     read = _source(
-        settings, stream=pipeline.stream, subjects=",".join(pipeline.subjects), startingPosition=pipeline.start
+        settings, stream=pipeline.stream, subjects=names_text(pipeline.subjects), startingPosition=pipeline.start
     )
     return (
         f"\n\n{_folder_sink('archive', pipeline.format, pipeline.target)}def messages():\n"
@@ -235,7 +236,7 @@ def _view(name: str, rows: str) -> str:
 
 
 def _sql_source(source: SqlSource, settings: PipelineSettings) -> str:
-    options = {"stream": str(source.stream), "subjects": ",".join(source.subjects), "startingPosition": source.start}
+    options = {"stream": str(source.stream), "subjects": names_text(source.subjects), "startingPosition": source.start}
     if source.schema:
         options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
         options |= {"badRows": "column"} if source.bad_rows == "drop" else {}

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.client.tables.options.positions import Position
 from jetlake.errors import ConfigError
 from jetlake.spark.options.connection_options import ConnectionOptions
@@ -48,6 +49,11 @@ def test_names_are_read_in_any_case():
 )
 def test_values(given, field, value):
     assert getattr(source(**given), field) == value
+
+
+@pytest.mark.parametrize("subjects", [("a.>", "b"), ("a,b", "c"), ("[a", "b"), ("[a]",), ('"a",b',)])
+def test_subjects_are_written_as_they_are_read(subjects):
+    assert source(subjects=names_text(subjects)).subjects == subjects
 
 
 @pytest.mark.parametrize(

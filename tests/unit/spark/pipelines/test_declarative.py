@@ -50,6 +50,13 @@ def test_every_pipeline_becomes_python_without_secrets(pipeline):
     assert "nats://a:4222" in text
 
 
+def test_a_subject_that_holds_a_comma_is_one():
+    sql = SQL.replace("stream: ORDERS,", "stream: ORDERS, subjects: ['a,b.>', c],")
+    archive = Archive("ORDERS", "/lake/orders", partitioning=Partitioning(()), subjects=("a,b.>", "c"))
+    for pipeline in (archive, SqlPipeline(parse_sql_file("f.yml", sql))):
+        assert """'subjects': '["a,b.>", "c"]'""" in definitions(pipeline, SETTINGS)
+
+
 def test_a_project_is_written_once(tmp_path):
     spec, module = write_project(PIPELINES[0], SETTINGS, tmp_path / "project")
     read = yaml.safe_load(spec.read_text())

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["boolean", "byte_size", "choice", "count", "duration_s", "names", "positive", "text", "timeout_s"]
+__all__ = [
+    "boolean",
+    "byte_size",
+    "choice",
+    "count",
+    "duration_s",
+    "names",
+    "names_text",
+    "positive",
+    "text",
+    "timeout_s",
+]
 
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {
@@ -56,6 +67,13 @@ def names(value: str) -> tuple[str, ...]:
     if not stripped or not all(stripped):
         raise ValueError("it names nothing, or has an empty name between commas")
     return tuple(dict.fromkeys(stripped))
+
+
+def names_text(items: Iterable[str]) -> str:
+    """Return the text that `names` reads as these: with commas between them, or a JSON array if commas would not do."""
+    given = list(items)
+    joined = ",".join(given)
+    return json.dumps(given) if joined.startswith("[") or any("," in item for item in given) else joined
 
 
 def count(value: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive.archive_log import require_same_stream
 from jetlake.spark.pipelines.archive.replay_target import find_target
@@ -101,7 +102,7 @@ class Archive:
     def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
         return settings.source_options(
             stream=self.stream,
-            subjects=",".join(self.subjects),
+            subjects=names_text(self.subjects),
             startingPosition=self.start,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.archive.archive import ARCHIVE_COLUMNS, archive_facts
 from jetlake.spark.pipelines.archive.archive_log import finished_end
@@ -103,7 +104,7 @@ class Verify:
         )
         options = {**run.settings.connection, "stream": self.stream}
         if described["subjects"]:
-            options["subjects"] = ",".join(described["subjects"])
+            options["subjects"] = names_text(described["subjects"])
         stored = run.spark.read.format("jetstream").schema(ARCHIVE_COLUMNS).options(**options).load()
         theirs = stored.select("sequence", sql.expr(_CONTENT).alias("theirs"))
         extent = archived.select(sql.min("sequence").alias("first"), sql.max("sequence").alias("last")).collect()[0]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.events.event_stream import EVENT_FIELDS, check_events_stream
 from jetlake.spark.pipelines.lake.folder_sink import NOTES
@@ -23,7 +24,7 @@ def event_options(events: str, kinds: Iterable[str], streams: Sequence[str]) -> 
     """Return the source options that read events of these kinds about the consumers of these streams."""
     return {
         "stream": events,
-        "subjects": ",".join(f"{kind}.{stream}.*" for kind in kinds for stream in streams),
+        "subjects": names_text(f"{kind}.{stream}.*" for kind in kinds for stream in streams),
         "payloadFormat": "json",
         "payloadSchema": EVENT_FIELDS,
         "badRows": "column",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jetlake.client.tables.options.option_values import names_text
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
@@ -303,7 +304,7 @@ def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSetting
 
 def _read_payloads(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
     options = settings.source_options(
-        stream=source.stream, subjects=",".join(source.subjects), startingPosition=source.start
+        stream=source.stream, subjects=names_text(source.subjects), startingPosition=source.start
     )
     if source.schema:
         _check_schema(spark, source.schema)

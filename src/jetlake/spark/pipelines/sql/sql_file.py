@@ -162,7 +162,7 @@ def _source(key: Text, section: Section, tables: dict[str, int]) -> SqlSource:
         name=name,
         line=section.line,
         stream=section.text("stream"),
-        subjects=tuple(str(subject) for subject in section.texts("subjects")),
+        subjects=section.names("subjects"),
         schema=section.text("schema", ""),
         start=str(start),
         bad_rows=bad_rows,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
+from jetlake.client.tables.options.option_values import names
 from jetlake.errors import ConfigError
 
 __all__ = ["Section", "Text", "read_yaml"]
@@ -86,6 +87,16 @@ class Section:
             if not isinstance(item, yaml.ScalarNode) or item.value == "":
                 self.fail(f"{key} must be a list of texts", item.start_mark.line + 1)
         return tuple(_text(item) for item in nodes)
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """Return a list of names; in one text alone commas separate them, as in an option."""
+        items = tuple(str(item) for item in self.texts(key))
+        if not isinstance(self._take(key), yaml.ScalarNode):
+            return items
+        try:
+            return names(items[0])
+        except ValueError as error:
+            self.fail(f"{key} {items[0]!r} can't be used: {error}", self.line_of(key))
 
     def section(self, key: str) -> Section | None:
         """Return a mapping inside; None when it is not there."""

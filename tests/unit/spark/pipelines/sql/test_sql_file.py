@@ -62,6 +62,19 @@ def test_a_file_is_read_with_its_lines():
     assert spec.sinks[1].partition_by == ("stream",)
 
 
+@pytest.mark.parametrize(
+    ("written", "subjects"),
+    [
+        ("a.>, b", ("a.>", "b")),
+        ("['a,b.>', c]", ("a,b.>", "c")),
+        ("""'["a,b.>", "c"]'""", ("a,b.>", "c")),
+    ],
+)
+def test_subjects_that_hold_commas(written, subjects):
+    text = GOOD.replace("[orders.>]", written)
+    assert parse_sql_file("f.yml", text).sources[0].subjects == subjects
+
+
 def test_bad_rows_have_a_place():
     source = parse_sql_file("f.yml", GOOD.replace("bad_rows: drop", "bad_rows: stream:BAD")).sources[0]
     assert (source.bad_rows, source.bad_target) == ("drop", Target("stream", "BAD"))
@@ -91,6 +104,7 @@ def test_bad_rows_have_a_place():
         ("partition_by: stream", "subject: x", "f.yml:27: subject means nothing for parquet"),
         ("name: shown", "name: raw-parquet", "f.yml:28: there is a sink raw-parquet already, on line 25"),
         ("subjects: [orders.>]", "subjects: {a: b}", "f.yml:5: subjects must be a list of texts"),
+        ("subjects: [orders.>]", "subjects: a,,b", "f.yml:5: subjects 'a,,b' can't be used: it names nothing"),
         ("sources:\n", "sources: 3\nx:\n", "f.yml:2: sources must hold names and values"),
         ("steps:\n", "steps: {}\nx:\n", "f.yml:12: steps must be a list"),
         ("name: revenue", "name: [", "this is no YAML"),
