@@ -47,6 +47,18 @@ def test_a_table_is_created_written_read_and_followed(spark, server, admin, stre
     assert admin.state(stream)["messages"] == 6
 
 
+@pytest.mark.parametrize("columns", ["(subject string, data binary)", "AS SELECT 'x.1' AS subject, binary('') AS data"])
+def test_a_table_without_its_options_is_not_written_to_the_default_server(spark, server, stream, columns):
+    before, after = (columns, "") if columns.startswith("(") else ("", columns)
+    options = f"(servers '{server.url}', stream '{stream}')"
+    with pytest.raises(Exception, match="none of the options servers, stream and subject says where to write"):
+        try:
+            spark.sql(f"CREATE TABLE {stream} {before} USING jetstream OPTIONS {options} {after}")
+            spark.sql(f"INSERT INTO {stream} VALUES ('x.1', binary(''))")
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {stream}")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -56,10 +56,22 @@ def annotate(ddl: str, declared: Mapping[str, str]) -> str:
 def with_table_options(
     options: Mapping[str, str], schema: StructType, cls: type[SourceOptions | SinkOptions]
 ) -> dict[str, str]:
-    """Give the options of a read or write, with those of the table whose columns the schema holds, if it holds any."""
+    """Give the options of a read or write, with those of the table whose columns the schema holds, if it holds any.
+
+    Raises:
+        ConfigError: a write names no place. Spark gives no sign of a table that lost its options, as one does whose
+            columns were listed or selected: its rows would go to the default server, not to the table's.
+    """
     given = {key.lower(): value for key, value in options.items()}
     comment = schema.fields[0].metadata.get("comment", "") if schema.fields else ""
-    if _PLACES & given.keys() or not comment.startswith(_COMMENT):
+    if _PLACES & given.keys():
+        return given
+    if not comment.startswith(_COMMENT):
+        if cls is SinkOptions:
+            raise ConfigError(
+                "none of the options servers, stream and subject says where to write: give one of them; a table keeps "
+                "its options when CREATE TABLE lists no columns and has no AS SELECT"
+            )
         return given
     try:
         declared = json.loads(comment.removeprefix(_COMMENT))
