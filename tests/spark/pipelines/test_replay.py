@@ -186,6 +186,28 @@ def test_a_paced_replay_begins_when_it_publishes_and_makes_up_for_nothing(server
     assert admin.state(stream)["messages"] == 400
 
 
+@pytest.mark.parametrize("pace", [Pace(), Pace(rate=1000)], ids=["at once", "paced"])
+def test_a_task_that_comes_again_adds_what_is_missing(own_server, pace):
+    """Also when the target no longer knows the ids of what the lost attempt has stored."""
+    admin = own_server.admin()
+    admin.create_stream("B", duplicate_window=100_000_000)
+    admin.fill("B", 5)
+    schema = archive_schema().add("msg_id", "string")
+    rows = [("A", n, "B.x", n, [], b"%d" % n, f"A:{n}") for n in range(100)]
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    columns = [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), arrow_schema, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, names=schema.fieldNames())
+    options = (("servers", own_server.url), ("stream", "B"), ("messageId", "column"), ("ledger", "none"))
+    task = replay_task.ReplayTask(schema, options, (), pace, None, 0.0, 0, after=5, alone=True)
+    (first,) = task(iter([batch.slice(0, 60)]))
+    own_server.kill()
+    own_server.start()
+    (again,) = task(iter([batch.slice(0, 40), batch.slice(40)]))
+    found = [result.to_pydict() for result in (first, again)]
+    assert [(figures["rows"], figures["duplicates"]) for figures in found] == [([60], [0]), ([100], [0])]
+    assert payloads(own_server.admin(), "B")[5:] == [b"%d" % n for n in range(100)]
+
+
 class Clock:
     """The time module of a task, whose sleep takes no time."""
 

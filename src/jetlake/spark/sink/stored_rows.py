@@ -17,7 +17,7 @@ from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.sink.ledger import Ledger, written_error
 
-__all__ = ["StoredRows", "keeps_all"]
+__all__ = ["StoredRows", "ids_after", "keeps_all"]
 
 _log = logging.getLogger("jetlake.spark")
 
@@ -52,7 +52,7 @@ class StoredRows:
             if after is None:
                 self._ledger.begin_task(query, batch, partition, self._last_sequence())
                 return frozenset()
-            return self._ids_after(after)
+            return ids_after(self._options, after)
         except JetlakeError as error:
             # Whoever may publish need not be allowed to look; the stream's own memory is left then.
             _log.warning("what stream %s holds of a repeated task can't be looked up: %s", self._options.stream, error)
@@ -85,16 +85,19 @@ class StoredRows:
         settings = self._options.connection
         return StreamApi.through(connection, settings).stream_info(self._options.stream)
 
-    def _ids_after(self, after: int) -> frozenset[bytes]:
-        settings, stream = self._options.connection, self._options.stream
-        options = SourceOptions(connection=settings, streams=(stream,))
 
-        def read(connection: SocketConnection) -> frozenset[bytes]:
-            found: set[bytes] = set()
-            partition = ReadPartition(stream, after + 1, self._look(connection) + 1, (), "leader")
-            for messages in read_by_leader(connection, partition, options, partition.first):
-                ids = (find_value(block, b"Nats-Msg-Id") for block in messages.header.to_pylist() if block)
-                found.update(bytes(single) for single in ids if single is not None)
-            return frozenset(found)
+def ids_after(options: SinkOptions, after: int) -> frozenset[bytes]:
+    """Return the message ids that the sink's stream holds behind a sequence."""
+    settings, stream = options.connection, options.stream
+    source = SourceOptions(connection=settings, streams=(stream,))
 
-        return retrying(settings, read)
+    def read(connection: SocketConnection) -> frozenset[bytes]:
+        found: set[bytes] = set()
+        last = StreamApi.through(connection, settings).stream_info(stream).state.last_seq
+        partition = ReadPartition(stream, after + 1, last + 1, (), "leader")
+        for messages in read_by_leader(connection, partition, source, partition.first):
+            ids = (find_value(block, b"Nats-Msg-Id") for block in messages.header.to_pylist() if block)
+            found.update(bytes(single) for single in ids if single is not None)
+        return frozenset(found)
+
+    return retrying(settings, read)

@@ -175,6 +175,8 @@ class Replay:
                 began_s=began_s,
                 first_time_s=extent.first_time_s,
                 rows_before=published,
+                after=find_target(run.settings.connection_options, self.target).last_sequence,
+                alone=not self.unordered,
             )
             try:
                 results = self._publish(run, self._ordered(rows), task)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 from pyspark.sql.types import StringType, StructType
 
-from jetlake.errors import RowPublishError
+from jetlake.errors import JetlakeError, RowPublishError
 from jetlake.model.transforms import Transform, compile_transform
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.archive.pacing import Pace, Schedule, slots
 from jetlake.spark.sink.outgoing import OutgoingBatch
 from jetlake.spark.sink.publisher import Publisher
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
+from jetlake.spark.sink.stored_rows import ids_after
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike
@@ -28,6 +31,8 @@ REPLAY_RESULT = "rows bigint, duplicates bigint, began_s double"
 """What a task says at its end."""
 
 _SUBJECTS_KNOWN_MAX = 10_000
+
+_log = logging.getLogger("jetlake.spark")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class ReplayTask:
         began_s: wall time that the pace counts from; None for the first rows, which begin when they are published.
         first_time_s: when its first message was stored.
         rows_before: rows that were replayed before these.
+        after: the target's last sequence before these rows; what it holds behind that may be of an attempt that broke
+            off, longer ago than the target remembers ids.
+        alone: whether no other task publishes rows at the same time, which would be found there as well.
     """
 
     schema: StructType
@@ -50,6 +58,8 @@ class ReplayTask:
     began_s: float | None
     first_time_s: float
     rows_before: int
+    after: int = 0
+    alone: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish, and give one row with the figures."""
@@ -57,12 +67,30 @@ class ReplayTask:
         encoder = RowEncoder(self.schema, options)
         publisher = Publisher(options, repeatable=encoder.is_repeatable)
         schedule = Schedule(self.began_s)
+        stored = self._stored(options)
+        rows = _Rest(batches, stored)
         if self.pace.is_instant:
-            publisher.publish_all(self._messages(batches, encoder))
+            publisher.publish_all(self._messages(iter(rows), encoder))
         else:
-            self._publish_paced(batches, encoder, publisher, schedule)
-        figures = {"rows": [publisher.count], "duplicates": [publisher.duplicates]}
+            self._publish_paced(rows, encoder, publisher, schedule)
+        figures = {"rows": [publisher.count + rows.left_out], "duplicates": [publisher.duplicates]}
         yield pa.RecordBatch.from_pydict({**figures, "began_s": pa.array([schedule.began_s], pa.float64())})
+
+    def _stored(self, options: SinkOptions) -> frozenset[bytes]:
+        """Return the ids that an earlier attempt has stored.
+
+        A stage that is repeated with a lost executor counts its attempts anew, so a task that publishes alone always
+        looks; at its first attempt there is nothing to be found.
+        """
+        context = TaskContext.get()
+        if not self.alone and (context is None or not context.attemptNumber()):
+            return frozenset()
+        try:
+            return ids_after(options, self.after)
+        except JetlakeError as error:
+            # Whoever may publish need not be allowed to look; the stream's own memory is left then.
+            _log.warning("what stream %s holds of a repeated task can't be looked up: %s", options.stream, error)
+            return frozenset()
 
     def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingBatch]:
         first_row = 0
@@ -72,11 +100,10 @@ class ReplayTask:
                 yield messages.with_subjects([rename(subject) for subject in messages.subject.to_pylist()])
             first_row += batch.num_rows
 
-    def _publish_paced(
-        self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder, publisher: Publisher, schedule: Schedule
-    ) -> None:
-        row = self.rows_before
+    def _publish_paced(self, batches: _Rest, encoder: RowEncoder, publisher: Publisher, schedule: Schedule) -> None:
+        published = 0
         for batch in batches:
+            row = self.rows_before + batches.left_out + published
             times_s = iter([(value or 0) / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()])
             for messages in self._messages(iter([batch]), encoder):
                 due = [self.pace.due_s(row + index, next(times_s), self.first_time_s) for index in range(len(messages))]
@@ -84,6 +111,29 @@ class ReplayTask:
                     _sleep_until(schedule.send_at_s(slot.due_s, time.time()))
                     publisher.publish_all([messages.slice(slot.rows[0], len(slot.rows))])
                 row += len(messages)
+            published += batch.num_rows
+
+
+class _Rest:
+    """The rows of a partition that an earlier attempt has not stored.
+
+    Attributes:
+        left_out: how many rows were left out so far.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], stored: frozenset[bytes]) -> None:
+        self.left_out = 0
+        self._batches = batches
+        self._stored = stored
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if not self._stored:
+                yield batch
+                continue
+            kept = [value is None or value.encode() not in self._stored for value in batch.column("msg_id").to_pylist()]
+            self.left_out += kept.count(False)
+            yield batch.filter(pa.array(kept, pa.bool_()))
 
 
 def renamed(*subject_map: tuple[str, str]) -> UserDefinedFunctionLike:
