@@ -15,6 +15,7 @@ import pytest
 
 import jetlake
 import jetlake.blocking
+from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.client.kv import Base64Values, PathKeys
 from jetlake.errors import (
     BadPayloadError,
@@ -247,6 +248,19 @@ async def test_a_bucket(js):
     assert (await bucket.to_arrow("nobody")).num_rows == 0
     with pytest.raises(InvalidOptionError, match="pattern"):
         bucket.table("a b")
+
+
+async def test_a_key_whose_bytes_are_no_text_hides_no_other_key(js, server):
+    bucket = await js.create_key_value("B")
+    await bucket.put("good", b"1")
+
+    def put_raw() -> None:
+        with connect_socket(server.url) as connection:
+            connection.request(b"$KV.B.\xff", b"2")
+
+    await asyncio.to_thread(put_raw)
+    assert await bucket.keys() == ["good", "\udcff"]
+    assert (await bucket.to_arrow())["key"].to_pylist() == ["good", "\ufffd"]
 
 
 async def test_a_bucket_through_codecs(js):

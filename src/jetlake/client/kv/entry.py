@@ -88,7 +88,7 @@ def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
     metadata = message.metadata
     return Entry(
         bucket,
-        message.raw_subject[prefix_length:].decode(),
+        message.raw_subject[prefix_length:].decode("utf-8", "surrogateescape"),
         message.payload,
         metadata.stream_seq,
         metadata.timestamp_ns,

@@ -113,7 +113,8 @@ class _EntryRows:
             BadPayloadError: a value could not be decoded.
         """
         view = self._view
-        keys = [subject.decode().removeprefix(view.prefix) for subject in messages.subject.to_pylist()]
+        subjects = messages.subject.to_pylist()
+        keys = [subject.decode("utf-8", "replace").removeprefix(view.prefix) for subject in subjects]
         if view.key is not None:
             keys = [view.key(key) for key in keys]
         operations = _operations(messages, view) if view.has_history else ["put"] * len(keys)
