@@ -32,6 +32,7 @@ async def test_a_republished_marker_names_the_message_that_ended(server, clock):
     republish = {"src": "s.>", "dest": "again.>"}
     bench = await Workbench.open(server, max_age=SECOND, subject_delete_marker_ttl=90 * SECOND, republish=republish)
     await bench.data.subscribe("again.>", "7")
+    await bench.data.ping()  # Messages are stored over another connection.
     await bench.store("s.a")
     await bench.take()
     clock.advance(1)
