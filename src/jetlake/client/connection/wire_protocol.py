@@ -23,6 +23,10 @@ __all__ = ["WireProtocol", "open_wire"]
 
 _WRITE_BUFFER_HIGH = 256 * 1024
 
+# asyncio allocates 256 KiB for every read and gives most of it back. glibc maps blocks of that size from the system,
+# which costs more than the read itself, until a larger one was freed; from then on it takes them from the heap.
+bytes(1024 * 1024)
+
 
 class WireProtocol(asyncio.Protocol):
     """The asyncio end of one TCP connection.
