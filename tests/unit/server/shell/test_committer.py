@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -241,7 +240,6 @@ async def commit_alone(commit, committer, store):
     await asyncio.wait_for(ended.wait(), 10)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a queue wakes the threads")
 async def test_a_folder_does_not_keep_the_thread_that_is_quick_to_wake():
     commit, store, folder = Commit(always=True), Store(), Store(changes_names=True)
     committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick())
@@ -258,7 +256,6 @@ async def test_a_folder_does_not_keep_the_thread_that_is_quick_to_wake():
     assert folder.threads and folder.threads[0].ident != store.threads[0].ident
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no signals to threads")
 async def test_a_signal_ends_no_thread_that_waits_for_a_sync():
     """The system may give a signal of the process to any of its threads."""
     heard = []
@@ -288,7 +285,6 @@ async def test_stores_are_synced_where_the_system_has_no_handle_left(monkeypatch
     assert outcomes == [None]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts handles as Linux shows them")
 async def test_a_stop_gives_all_handles_back():
     handles = Path("/proc/self/fd")
     before = len(list(handles.iterdir()))
