@@ -16,6 +16,7 @@ from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = [
     "BULK_REMOVAL",
+    "SUBJECT_BYTES_MAX",
     "Incoming",
     "MessageStore",
     "Run",
@@ -30,6 +31,9 @@ Incoming = tuple[bytes, bytes, bytes, bytes]
 
 BULK_REMOVAL = 1024
 """When one call removes more messages than this, `on_purged` is called once instead of `on_removed` for each."""
+
+SUBJECT_BYTES_MAX = 65_535
+"""The longest subject that a record can tell."""
 
 
 def rising_times(times: Sequence[int], last_time_ns: int) -> list[int]:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from jetlake.store.interface import Incoming
+from jetlake.store.interface import SUBJECT_BYTES_MAX, Incoming
 from jetlake.store.message import StoredMessage
 
 __all__ = [
@@ -71,7 +71,6 @@ HEAD_SIZE = 22
 HASH_SIZE = 8
 
 _LENGTH_MASK = HEADER_FLAG - 1
-_SUBJECT_MAX = (1 << 16) - 1
 _SEQUENCE_JUMP_MAX = 1 << 32
 _HEAD = struct.Struct("<IQqH")
 _NUMBER = struct.Struct("<I")
@@ -175,7 +174,7 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
         noise: what takes the place of subject, header and payload: all bytes between the lengths and the hash.
     """
     length = HEAD_SIZE + len(noise) + HASH_SIZE
-    body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise), _SUBJECT_MAX)) + noise
+    body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise), SUBJECT_BYTES_MAX)) + noise
     return body + xxh3_64_digest(body, seed)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jetlake.errors import JetlakeError, StoreError, api_error
+from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.model.enums import AckPolicy
 from jetlake.model.stream import ErrorBody, StreamSourceInfo
 from jetlake.protocol.headers import find_value
@@ -44,7 +45,6 @@ _RESET_ANSWER_NS = 5 * _SECOND_NS
 _SILENCE_NS = 10 * _SECOND_NS
 _JITTER_NS = (100_000_000, 200_000_000)
 # Anybody may publish to a deliver subject: what no store can hold is no delivery.
-_SEQUENCE_MAX = 2**59
 _TIME_MAX_NS = 2**63 - 1
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # An origin that does not know the API level, or a field of the request, is asked in an older form.
@@ -216,7 +216,7 @@ class OriginReceiver:
         if identity and target.identity and identity != target.identity:
             target.forget()
         try:
-            target.connected(min(answer.delivered.stream_seq, _SEQUENCE_MAX), identity)
+            target.connected(min(answer.delivered.stream_seq, SEQUENCE_MAX), identity)
         except JetlakeError:
             self._ask_in(0)
             return
@@ -268,7 +268,7 @@ class OriginReceiver:
             number, stream_sequence, stored_ns, left = int(delivered), int(sequence), int(time_ns), int(pending)
         except ValueError:
             return True
-        if not 0 < stream_sequence <= _SEQUENCE_MAX or not 0 <= stored_ns <= _TIME_MAX_NS:
+        if not 0 < stream_sequence <= SEQUENCE_MAX or not 0 <= stored_ns <= _TIME_MAX_NS:
             return True
         if number != self._delivered + 1:
             return number <= self._delivered

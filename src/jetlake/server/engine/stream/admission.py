@@ -25,7 +25,7 @@ from jetlake.server.engine.stream.message_headers import (
     SOURCE,
 )
 from jetlake.server.engine.stream.message_lifetimes import check_lifetime
-from jetlake.store.interface import MessageStore
+from jetlake.store.interface import SUBJECT_BYTES_MAX, MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission", "check_stream", "parse_sequence"]
@@ -34,9 +34,6 @@ HEADER_BYTES_MAX = 65_535
 """Longest header block that a stream accepts."""
 RECORD_BYTES_MAX = 65 * 1024 * 1024
 """Longest record that a stream accepts: the highest `max_payload` that JetStream allows, and a subject."""
-
-# What a record can tell. No client may send a longer subject; a transform may make one.
-_SUBJECT_BYTES_MAX = 65_535
 
 # Record overhead in bytes: without headers, with headers.
 _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}
@@ -80,7 +77,8 @@ class Admission:
 
     def check_record(self, subject: bytes, size: int) -> ApiError | None:
         """Check in steps 2 and 3: record and subject are not too long, and the stream is not sealed."""
-        if size > RECORD_BYTES_MAX or len(subject) > _SUBJECT_BYTES_MAX:
+        # No client may send a longer subject; a transform may make one.
+        if size > RECORD_BYTES_MAX or len(subject) > SUBJECT_BYTES_MAX:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 
