@@ -245,9 +245,9 @@ class Spark:
         frame = self.session.read.format("naive").options(servers=self.server.url, stream=stream, count=count).load()
         frame.write.format("noop").mode("overwrite").save()
 
-    def read_available_now(self, stream: str, *, note: bool = True) -> None:
+    def read_available_now(self, url: str, stream: str, *, note: bool = True) -> None:
         self._runs += 1
-        options = {"servers": self.server.url, "minPartitions": 2, "maxPartitions": 2}
+        options = {"servers": url, "minPartitions": 2, "maxPartitions": 2}
         query = (
             self.session.readStream.format("jetstream")
             .options(**options)
@@ -299,7 +299,7 @@ def main() -> None:
         spark.read(server.url, "IN")
     reads: dict[str, Case] = {
         "source batch": (lambda: spark.read(server.url, "IN"), count),
-        "source available now": (lambda: spark.read_available_now("IN"), count),
+        "source available now": (lambda: spark.read_available_now(server.url, "IN"), count),
         "bytes only": (lambda: take_bytes(server.url, "IN", count), count),
     }
     others: dict[str, Case] = {
@@ -312,7 +312,7 @@ def main() -> None:
     made = [make_frames("OUT", published) for _ in range(repeats + 2)]
     starts = {
         "source batch": lambda: spark.read(server.url, "FEW"),
-        "source available now": lambda: spark.read_available_now("FEW", note=False),
+        "source available now": lambda: spark.read_available_now(server.url, "FEW", note=False),
         "sink": lambda: spark.write("OUT", FEW),
     }
     few_s = measure(starts, repeats)
@@ -340,6 +340,7 @@ def main() -> None:
     embedded.create_stream("OUT")
     on_embedded: dict[str, Case] = {
         "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
+        "source available now, embedded server": (lambda: spark.read_available_now(embedded.url, "IN"), count),
         "bytes only, embedded server": (lambda: take_bytes(embedded.url, "IN", count), count),
         "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
         "nats-py publish, embedded server": (
@@ -347,10 +348,13 @@ def main() -> None:
             published,
         ),
     }
+    spark.micro_batches_s.clear()
     run(on_embedded, embedded)
+    micro_batch_embedded = micro_batch_rate()
     embedded.stop()
     report.add("source available now, its micro-batches alone", {"rows/s": round(micro_batch)})
     report.add(f"source available now, its micro-batches alone{APART}", {"rows/s": round(micro_batch_apart)})
+    report.add("source available now, its micro-batches alone, embedded server", {"rows/s": round(micro_batch_embedded)})
     for name, taken_s in few_s.items():
         report.add(f"{name}, {FEW:,} rows", {"seconds": taken_s, "spread %": few_s.spreads[name]})
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
@@ -360,11 +364,12 @@ def main() -> None:
         "sink_vs_nats_py_embedded", rates["sink, embedded server"], rates["nats-py publish, embedded server"]
     )
     report.compare("ceiling_source_batch", rates["source batch"], rates["bytes only"])
-    report.compare(
-        "ceiling_source_batch_embedded", rates["source batch, embedded server"], rates["bytes only, embedded server"]
-    )
     report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
     report.compare("ceiling_source_micro_batch", micro_batch, rates["bytes only"])
+    ceiling = rates["bytes only, embedded server"]
+    report.compare("ceiling_source_batch_embedded", rates["source batch, embedded server"], ceiling)
+    report.compare("ceiling_source_available_now_embedded", rates["source available now, embedded server"], ceiling)
+    report.compare("ceiling_source_micro_batch_embedded", micro_batch_embedded, ceiling)
     ceiling = rates[f"bytes only{APART}"]
     report.compare("ceiling_source_batch_own_core", rates[f"source batch{APART}"], ceiling)
     report.compare("ceiling_source_available_now_own_core", rates[f"source available now{APART}"], ceiling)
