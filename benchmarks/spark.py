@@ -354,7 +354,9 @@ def main() -> None:
     embedded.stop()
     report.add("source available now, its micro-batches alone", {"rows/s": round(micro_batch)})
     report.add(f"source available now, its micro-batches alone{APART}", {"rows/s": round(micro_batch_apart)})
-    report.add("source available now, its micro-batches alone, embedded server", {"rows/s": round(micro_batch_embedded)})
+    report.add(
+        "source available now, its micro-batches alone, embedded server", {"rows/s": round(micro_batch_embedded)}
+    )
     for name, taken_s in few_s.items():
         report.add(f"{name}, {FEW:,} rows", {"seconds": taken_s, "spread %": few_s.spreads[name]})
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Sequence
+from itertools import repeat
 
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
@@ -245,19 +247,24 @@ def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
 def unpack_run(
     data: bytes,
     base: int,
-    sequences: Iterable[int],
-    offsets: Iterable[int],
-    sizes: Iterable[int],
-    times: Iterable[int],
-    subject_ids: Iterable[int],
+    sequences: Sequence[int],
+    offsets: Sequence[int],
+    sizes: array[int] | list[int],
+    times: Sequence[int],
+    subject_ids: Sequence[int],
     names: Sequence[bytes],
 ) -> list[StoredMessage]:
-    """Return the messages whose records lie at these offsets and are known to be good. The hot loop of every reader.
+    """Return the messages whose records lie at these ascending offsets and are known to be good.
+
+    The hot loop of every reader.
 
     Args:
         base: the offset of the first byte of `data`.
         names: the subject of each number in `subject_ids`.
     """
+    alike = _unpack_alike(data, offsets[0] - base, sequences, offsets, sizes, times, subject_ids, names)
+    if alike is not None:
+        return alike
     messages: list[StoredMessage] = []
     add = messages.append
     head_size, hash_size, flags_byte = HEAD_SIZE, HASH_SIZE, _FLAGS_BYTE
@@ -272,6 +279,32 @@ def unpack_run(
             payload = body + 4 + _unpack_number(data, body)[0]
             add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:end]))
     return messages
+
+
+def _unpack_alike(
+    data: bytes,
+    start: int,
+    sequences: Sequence[int],
+    offsets: Sequence[int],
+    sizes: array[int] | list[int],
+    times: Sequence[int],
+    subject_ids: Sequence[int],
+    names: Sequence[bytes],
+) -> list[StoredMessage] | None:
+    """Return the messages of adjacent records without headers whose subjects and payloads have the same lengths.
+
+    Their places are computed, which is faster than looking at each record. None for other records.
+    """
+    count, size = len(sizes), sizes[0]
+    if offsets[-1] - offsets[0] != (count - 1) * size or sizes != sizes[:1] * count:
+        return None
+    stop = start + count * size
+    subjects = [names[number] for number in subject_ids]
+    if len(set(map(len, subjects))) > 1 or max(data[start + _FLAGS_BYTE : stop : size]) >= 128:
+        return None
+    body, end = HEAD_SIZE + len(subjects[0]), size - HASH_SIZE
+    payloads = [data[at : at + end - body] for at in range(start + body, stop, size)]
+    return list(map(StoredMessage, sequences, times, subjects, repeat(b""), payloads))
 
 
 def links_in(head: bytes) -> int:
