@@ -254,7 +254,7 @@ class MessageStore(Protocol):
             time_ns: when the last of them was used, for `last_time_ns`; 0 = unknown.
 
         Raises:
-            StoreError: the sequences would pass `SEQUENCE_MAX`.
+            StoreError: several sequences would pass `SEQUENCE_MAX`.
         """
         ...
 

@@ -166,6 +166,21 @@ def test_no_sequence_is_so_high_that_its_record_could_not_be_read_again(store: M
     assert store.append_run([(b"a", b"", b"", b"")] * 2, 1) == SEQUENCE_MAX + 1
 
 
+def test_a_stream_at_the_highest_sequence_goes_on_one_by_one(store: MessageStore) -> None:
+    store.advance_to(SEQUENCE_MAX)
+    store.append_run([(b"a", b"", b"", b"")] * 5, 1)
+    store.skip()
+    assert store.purge(below=SEQUENCE_MAX + 2, follows_append=True) == 2
+    assert finish(store.in_steps.purge(below=SEQUENCE_MAX + 3)) == 1
+    assert store.purge(below=SEQUENCE_MAX + 6) == 2
+    assert store.append(b"a", b"", b"", 1) == SEQUENCE_MAX + 6
+    with pytest.raises(StoreError, match="the highest one is"):
+        store.purge(below=SEQUENCE_MAX + 8)
+    with pytest.raises(StoreError, match="the highest one is"):
+        store.skip(2)
+    assert (store.messages, store.last_sequence) == (1, SEQUENCE_MAX + 6)
+
+
 def test_removing(store: MessageStore) -> None:
     fill(store, 30)
     assert store.remove(10)

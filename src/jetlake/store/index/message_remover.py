@@ -110,7 +110,7 @@ class MessageRemover(Generic[BlockType]):
         """Purge about `step` messages at a time; what is appended meanwhile stays."""
         index = self._index
         if below is not None and subject_filter is None and not keep:
-            _check_reachable(below)
+            self._check_jump(below)
         if step < sys.maxsize:
             # The sequences of appends that are undone between two steps go to other messages.
             with suppress(StoreError):
@@ -147,7 +147,7 @@ class MessageRemover(Generic[BlockType]):
         index = self._index
         if first_sequence <= index.last_sequence:
             raise ValueError(f"sequence {first_sequence} was used already, the last one is {index.last_sequence}")
-        _check_reachable(first_sequence)
+        self._check_jump(first_sequence)
         self._log.settle_groups(index.last_sequence)
         self._remove_below(index.last_sequence + 1, False)
         if first_sequence > index.last_sequence + 1:
@@ -157,7 +157,7 @@ class MessageRemover(Generic[BlockType]):
     def skip(self, count: int = 1, time_ns: int = 0) -> None:
         """Use up sequences without storing anything; the last one at a time, when it is known."""
         index = self._index
-        _check_reachable(index.last_sequence + count)
+        self._check_jump(index.last_sequence + count)
         index.last_time_ns = max(index.last_time_ns, time_ns)
         self._log.skip(count)
         if not index.messages:
@@ -417,12 +417,11 @@ class MessageRemover(Generic[BlockType]):
             self._log.removed_below(sequence)
         return count
 
+    def _check_jump(self, sequence: int) -> None:
+        """Refuse to jump to a sequence whose bits would be taken for marks of a record.
 
-def _check_reachable(sequence: int) -> None:
-    """Refuse to go on at a sequence whose bits would be taken for marks of a record.
-
-    Raises:
-        StoreError: the sequence is too high.
-    """
-    if sequence > SEQUENCE_MAX:
-        raise StoreError(f"go on at sequence {sequence}", f"the highest one is {SEQUENCE_MAX}")
+        Raises:
+            StoreError: the sequence is too high.
+        """
+        if sequence > max(SEQUENCE_MAX, self._index.last_sequence + 1):
+            raise StoreError(f"go on at sequence {sequence}", f"the highest one is {SEQUENCE_MAX}")
