@@ -13,6 +13,7 @@ The reasons are in decisions 7 and 8 (docs/decisions).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
+from enum import Enum, auto
 from itertools import chain, islice
 
 from jetlake.errors import JetlakeError
@@ -75,26 +76,32 @@ class _SyncQueue:
         return found
 
 
+class _Progress(Enum):
+    """How far a store or journal is that another one waits for."""
+
+    MARKED = auto()
+    FLUSHED = auto()
+    SYNCING = auto()
+
+
 class _Hold:
-    """A store or journal that must not be written before another one is on disk.
+    """A store or journal that must not be written before others are on disk.
 
     Attributes:
-        first: what must be on disk before.
-        is_flushed, is_syncing: progress of `first`.
+        firsts: what must be on disk before.
         is_marked: the held one has something to flush.
         waiters: actions that wait for the held one.
     """
 
-    __slots__ = ("first", "is_flushed", "is_marked", "is_syncing", "waiters")
+    __slots__ = ("firsts", "is_marked", "waiters")
 
-    def __init__(self, first: Syncable) -> None:
-        self.first = first
-        self.is_flushed = self.is_syncing = self.is_marked = False
+    def __init__(self) -> None:
+        self.firsts: dict[Syncable, _Progress] = {}
+        self.is_marked = False
         self.waiters: list[_Waiter] = []
 
     def fail(self, error: JetlakeError) -> None:
-        """Fail the waiting actions; `first` starts again with its next flush."""
-        self.is_flushed = self.is_syncing = False
+        """Fail the waiting actions."""
         waiters, self.waiters = self.waiters, []
         for _, action in waiters:
             action(error)
@@ -207,10 +214,8 @@ class Commit:
         messages that the consumer never delivers.
         """
         self.mark_now(first)
-        hold = _Hold(first)
-        if (before := self._held.get(then)) is not None:
-            hold.is_marked, hold.waiters = before.is_marked, before.waiters
-        self._held[then] = hold
+        hold = self._held.setdefault(then, _Hold())
+        hold.firsts[first] = _Progress.MARKED
 
     def fail(self, syncable: Syncable, error: JetlakeError) -> None:
         """Fail the actions that wait for writes since the last flush, which were undone."""
@@ -268,8 +273,9 @@ class Commit:
         self._fresh += [(syncable, action) for action in self._flushed.pop(syncable, ())]
         if (hold := self._held.pop(syncable, None)) is not None:
             self._fresh += hold.waiters
-        for then in [then for then, hold in self._held.items() if hold.first is syncable]:
-            self._let_go(then)
+        for then, hold in list(self._held.items()):
+            if hold.firsts.pop(syncable, None) is not None:
+                self._let_go_if_free(then, hold)
 
     # The cycle
 
@@ -340,10 +346,12 @@ class Commit:
                 if is_lone:
                     self.on_lone_flush(syncable)
         for hold in self._held.values():
-            if (refusal := errors.get(hold.first)) is not None:
-                hold.fail(refusal)
-            elif hold.first in dirty:
-                hold.is_flushed = True
+            for first, progress in hold.firsts.items():
+                is_flushed = first in dirty and first not in errors and first not in self._held
+                if is_flushed and progress is _Progress.MARKED:
+                    hold.firsts[first] = _Progress.FLUSHED
+        for syncable, refusal in errors.items():
+            self._fail_held_by(syncable, refusal)
         return errors
 
     def _new_barrier(self) -> _Barrier:
@@ -358,15 +366,35 @@ class Commit:
         return barrier
 
     def _wait_held(self, hold: _Hold, waiter: _Waiter) -> None:
-        failure = self.failures.get(hold.first)
+        failure = self._failure_before(hold)
         if failure is not None:
             waiter[1](failure)
         else:
             hold.waiters.append(waiter)
 
-    def _let_go(self, then: Syncable) -> None:
-        """Release a held store or journal: what had to be before is on disk."""
-        hold = self._held.pop(then)
+    def _failure_before(self, hold: _Hold) -> JetlakeError | None:
+        """Return the failure of something that must be on disk first, or first for that in turn."""
+        for first in hold.firsts:
+            failure = self.failures.get(first)
+            if failure is None and (before := self._held.get(first)) is not None:
+                failure = self._failure_before(before)
+            if failure is not None:
+                return failure
+        return None
+
+    def _fail_held_by(self, first: Syncable, error: JetlakeError) -> None:
+        """Fail the actions of all that waits for a store or journal, which starts again with its next flush."""
+        for then, hold in list(self._held.items()):
+            if first in hold.firsts:
+                hold.firsts[first] = _Progress.MARKED
+                hold.fail(error)
+                self._fail_held_by(then, error)
+
+    def _let_go_if_free(self, then: Syncable, hold: _Hold) -> None:
+        """Release a held store or journal when all that had to be before is on disk."""
+        if hold.firsts:
+            return
+        del self._held[then]
         if hold.is_marked:
             self._dirty[then] = None
         self._fresh += hold.waiters
@@ -396,8 +424,9 @@ class Commit:
             self._syncing[syncable] = self._flushed.pop(syncable, [])
             self._in_flight[syncable] = None
         for hold in self._held.values():
-            if hold.first in begun:
-                hold.is_syncing = hold.is_flushed
+            for first in begun:
+                if hold.firsts.get(first) is _Progress.FLUSHED:
+                    hold.firsts[first] = _Progress.SYNCING
         return begun
 
     def _idle(self, count_max: int | None, names_max: int | None) -> list[Syncable]:
@@ -421,14 +450,20 @@ class Commit:
             if syncable not in self._unsynced and syncable not in self._dirty:
                 self._strict.discard(syncable)
             released += [(action, error) for action in self._syncing.pop(syncable, ())]
-        for then, hold in list(self._held.items()):
-            if hold.is_syncing and hold.first in outcomes:
-                if (failure := outcomes[hold.first]) is not None:
-                    hold.fail(failure)
-                else:
-                    self._let_go(then)
+        for syncable, error in outcomes.items() if self._held else ():
+            self._synced_first(syncable, error)
         for action, error in released:
             action(error)
+
+    def _synced_first(self, first: Syncable, error: JetlakeError | None) -> None:
+        """Release what waited for the sync of a store or journal, or fail the actions that wait for it."""
+        if error is not None:
+            self._fail_held_by(first, error)
+            return
+        for then, hold in list(self._held.items()):
+            if hold.firsts.get(first) is _Progress.SYNCING:
+                del hold.firsts[first]
+                self._let_go_if_free(then, hold)
 
     def fail_waiting(self, error: JetlakeError) -> None:
         """Fail all waiting actions, because the engine stops without another sync."""

@@ -345,6 +345,80 @@ def test_who_waits_for_a_journal_hears_that_the_log_before_it_failed(told):
     assert told[1:] == [("late", error)]
 
 
+def settle(commit, synced):
+    """Flush and sync one after the other, noting which were synced."""
+    commit.flush()
+    while begun := commit.begin(1):
+        synced += begun
+        finish(commit)
+        commit.flush()
+
+
+def test_a_journal_waits_for_all_that_must_be_on_the_disk_before_it(told):
+    commit, log, place, journal = Commit(always=True), Log(), Log("place"), Log("journal")
+    commit.order(place, journal)
+    commit.order(log, journal)
+    commit.mark(journal)
+    commit.when_durable(journal, tell(told, "ack"))
+    commit.flush()
+    assert set(commit.begin()) == {log, place}
+    commit.finish({log: None})
+    commit.flush()
+    assert journal.calls == [] and told == []
+    commit.finish({place: None})
+    synced = []
+    settle(commit, synced)
+    assert synced == [journal] and told == [("ack", None)]
+
+
+def test_what_waits_may_be_waited_for(told):
+    commit, log, place, journal = Commit(always=True), Log(), Log("place"), Log("journal")
+    commit.order(log, place)
+    commit.order(place, journal)
+    for syncable in (journal, place):
+        commit.mark(syncable)
+        commit.when_durable(syncable, tell(told, syncable.name))
+    synced = []
+    settle(commit, synced)
+    assert synced == [log, place, journal]
+    assert told == [("place", None), ("journal", None)]
+
+
+def test_who_waits_hears_of_a_failure_however_far_before(told):
+    commit, log, place, journal = Commit(always=True), Log(), Log("place"), Log("journal")
+    error = StoreError("write", "no")
+    commit.order(log, place)
+    commit.order(place, journal)
+    commit.mark(journal)
+    commit.when_durable(journal, tell(told, "ack"))
+    commit.flush()
+    commit.begin()
+    finish(commit, {log: error})
+    assert told == [("ack", error)]
+    commit.when_durable(journal, tell(told, "late"))
+    commit.flush()
+    assert told[1:] == [("late", error)]
+    commit.forget(log)
+    synced = []
+    settle(commit, synced)
+    assert synced == [place, journal]
+
+
+def test_a_log_that_is_written_to_all_the_time_lets_its_journal_go(told):
+    commit, log, journal = Commit(always=True), Log(), Log("journal")
+    commit.order(log, journal)
+    commit.mark(journal)
+    commit.when_durable(journal, tell(told, "ack"))
+    for _ in range(3):
+        commit.mark(log)
+        commit.flush()
+        commit.begin()
+        commit.mark(log)
+        commit.flush()
+        finish(commit)
+    assert told == [("ack", None)]
+
+
 def test_what_one_flush_writes_to_another_is_waited_for(told):
     commit, log, ids = Commit(always=False), Log(), Log("ids")
 
