@@ -38,6 +38,33 @@ async def test_pending_messages_come_again_after_a_restart(server):
     await bench.close()
 
 
+async def test_a_work_queue_keeps_what_a_reset_has_passed(server):
+    bench = await Workbench.open(server, retention="workqueue")
+    await bench.fill(6)
+    await bench.consumer()
+    await bench.api("CONSUMER.RESET.S.c", {"seq": 5})
+    await bench.answer(await bench.next())
+    await server.restart()
+    await bench.reconnect()
+    state = (await bench.api("STREAM.INFO.S", {"deleted_details": True}))["state"]
+    assert (state["messages"], state["deleted"]) == (5, [5])
+    await bench.close()
+
+
+async def test_a_work_queue_keeps_what_was_passed_under_another_filter(server):
+    bench = await Workbench.open(server, retention="workqueue")
+    await bench.fill(6)
+    await bench.consumer(filter_subject="s.4")
+    await bench.answer(await bench.next())
+    await bench.consumer(filter_subject="s.*")
+    await bench.answer(await bench.next())
+    await server.restart()
+    await bench.reconnect()
+    state = (await bench.api("STREAM.INFO.S", {"deleted_details": True}))["state"]
+    assert (state["messages"], state["deleted"]) == (4, [4, 5])
+    await bench.close()
+
+
 @pytest.fixture
 async def ours(start, kind):
     """Our server in a process that can be killed."""

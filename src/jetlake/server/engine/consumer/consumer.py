@@ -76,6 +76,7 @@ class Consumer:
         self.is_closed = False
         self._holds = 0
         self._start = start.sequence
+        self.passed_sequence = record.passed
         self.ack_tracker: AckTracker = AckTracker(config)
         self.ack_tracker.reset(0, start.sequence - 1)
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
@@ -188,6 +189,8 @@ class Consumer:
         if self.is_closed:
             return
         old, self.config = self.config, config
+        if old.filters != config.filters:
+            self._pass_up_to(self.ack_tracker.delivered_stream)
         self.save()
         self._read(config)
         self._feed.configure(config)
@@ -226,6 +229,7 @@ class Consumer:
                 created_ns=self.created_ns,
                 start=self._start,
                 resume=self.cursor.resume,
+                passed=self.passed_sequence,
                 pin=self._pin.id,
                 pinned_ns=self._pin.pinned_ns,
             )
@@ -258,6 +262,10 @@ class Consumer:
     def reset(self, sequence: int) -> None:
         """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first."""
         self._start = sequence
+        if sequence > self.ack_tracker.floor_stream + 1:
+            self._pass_up_to(sequence - 1)
+        else:
+            self.passed_sequence = min(self.passed_sequence, sequence - 1)
         self.ack_tracker.reset(0, sequence - 1)
         self.cursor.go_to(StartPosition(sequence), waits=True)
         self.save()
@@ -268,6 +276,17 @@ class Consumer:
         self.journal.rewrite()
         self.stream.interest_changed(self)
         self._schedule.make_ready()
+
+    def _pass_up_to(self, sequence: int) -> None:
+        """Note that not all messages up to the sequence were delivered that pass the filters, or will be.
+
+        From here on the log of a work queue alone tells which of them are done: it comes first.
+        """
+        self.passed_sequence = max(self.passed_sequence, sequence)
+        is_queue = self.stream.config.retention is RetentionPolicy.WORKQUEUE
+        if is_queue and self.stream.store.durable and self.home.place is not None:
+            self.services.commit.order(self.stream.store, self.home.place)
+            self.journal.write_after(self.home.place)
 
     def restore(self, resume: int) -> None:
         """Continue from the journal's state.
@@ -331,6 +350,11 @@ class Consumer:
         return self.home.delete(store if settles else None)
 
     # Interest in messages
+
+    @property
+    def holds_others(self) -> bool:
+        """Whether messages may be unacknowledged that were delivered under other filters."""
+        return self.passed_sequence > self.ack_tracker.floor_stream
 
     def wants(self, subject: bytes) -> bool:
         """Return whether messages on this subject pass the filters."""

@@ -223,6 +223,7 @@ class StreamLoader:
                 config=consumer.config,
                 created_ns=consumer.created_ns or self.begun_ns,
                 start=1 if state.delivered_consumer else state.delivered_stream + 1,
+                passed=state.delivered_stream if self.config.retention is RetentionPolicy.WORKQUEUE else 0,
             )
             home = self.home.create_consumer(record)
             home.journal.replace(state)

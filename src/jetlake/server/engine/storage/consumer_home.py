@@ -26,6 +26,8 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """First sequence to deliver from; the position until the first delivery."""
     resume: int = 0
     """Sequence to continue at after the messages that the deliver policy chose at the start; 0 = none were chosen."""
+    passed: int = 0
+    """Last sequence that the position may have passed without a delivery, by a reset or under other filters."""
     pin: str = ""
     """The pin of the pinned client; empty = no client is pinned."""
     pinned_ns: int = 0

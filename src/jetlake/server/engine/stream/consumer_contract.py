@@ -29,6 +29,16 @@ class StreamConsumer(Protocol):
         """Highest stream sequence delivered so far."""
         ...
 
+    @property
+    def passed_sequence(self) -> int:
+        """Last stream sequence that the position may have passed without a delivery; 0 = none."""
+        ...
+
+    @property
+    def holds_others(self) -> bool:
+        """Whether messages may be unacknowledged that were delivered under other filters."""
+        ...
+
     def wants(self, subject: bytes) -> bool:
         """Return whether the consumer's filters match the subject."""
         ...

@@ -30,6 +30,8 @@ class _Kinds(NamedTuple):
     has_filters: bool
     has_copying: bool
     """A mirror or source reads the stream beside its other consumers."""
+    passed_sequence: int
+    """Up to here the log alone tells which messages of a work queue are done, and no consumer's position does."""
 
 
 class Retention:
@@ -99,12 +101,15 @@ class Retention:
         """Remove a message that the consumer is done with, unless another consumer still needs it."""
         if self.policy is RetentionPolicy.LIMITS:
             return
-        is_shared = self.policy is RetentionPolicy.INTEREST or self._consumer_kinds().has_copying
+        kinds = self._consumer_kinds()
+        is_shared = self.policy is RetentionPolicy.INTEREST or kinds.has_copying
         if is_shared and self._is_needed_by_others(consumer, sequence):
             return
         if self._store.remove(sequence):
             # The log may follow later: after a crash the consumer's journal still says that the message is done.
             self._after_removal(True)
+            if sequence <= kinds.passed_sequence:
+                consumer.write_after(self._store)
 
     def _is_needed_by_others(self, consumer: StreamConsumer, sequence: int) -> bool:
         if self._missing:
@@ -127,15 +132,21 @@ class Retention:
 
     def _consumer_kinds(self) -> _Kinds:
         if self._kinds is None:
-            configs = [consumer.config for consumer in self._consumers.values()]
-            self._kinds = _Kinds(any(known.filters for known in configs), any(known.is_copying for known in configs))
+            consumers = self._consumers.values()
+            configs = [consumer.config for consumer in consumers]
+            is_queue = self.policy is RetentionPolicy.WORKQUEUE
+            self._kinds = _Kinds(
+                any(known.filters for known in configs),
+                any(known.is_copying for known in configs),
+                max((consumer.passed_sequence for consumer in consumers), default=0) if is_queue else 0,
+            )
         return self._kinds
 
     def sweep(self) -> None:
         """Remove what no consumer needs: after a consumer was removed, a change of policy, or a restart.
 
-        A work queue keeps messages that no consumer wants yet; an interest stream does not. A long sweep goes on in
-        later turns; `finish_sweep` waits for it.
+        A work queue keeps messages that no consumer wants yet, or that its consumer has passed without a delivery; an
+        interest stream does not. A long sweep goes on in later turns; `finish_sweep` waits for it.
         """
         is_under_way = self._sweep is not None
         if not is_under_way and not self._may_remove():
@@ -209,7 +220,7 @@ class Retention:
     def _remove_done(self, last_sequence: int) -> Steps[None]:
         """Remove messages up to the sequence that have interest, all of it done."""
         store = self._store
-        sequence = store.first_sequence
+        sequence = max(store.first_sequence, self._consumer_kinds().passed_sequence + 1)
         while sequence <= last_sequence:
             run = store.read(sequence, None, _SWEEP_MESSAGES, _SWEEP_BYTES, last_sequence)
             for message in run.messages:

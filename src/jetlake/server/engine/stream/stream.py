@@ -346,6 +346,8 @@ class Stream(Generic[ConsumerType]):
         self.consumers[consumer.name] = consumer
         self._listed_count += not consumer.config.direct
         self.consumers_by_token[consumer.name.encode()] = consumer
+        if consumer.holds_others:
+            self._refiltered.add(consumer)
         self.consumer_names.changed()
         self._listen_for_removals()
         self.retention.on_consumers_changed()

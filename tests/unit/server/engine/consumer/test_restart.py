@@ -273,6 +273,60 @@ def test_acknowledged_messages_of_a_work_queue_do_not_come_back(machine, restart
     assert machine.harness.state()["first_seq"] == 3
 
 
+def stored(machine):
+    """The sequences of the messages that the stream holds."""
+    store = machine.harness.jetstream.streams["S"].store
+    return [sequence for sequence in range(1, store.last_sequence + 1) if store.has(sequence)]
+
+
+def test_a_work_queue_keeps_what_a_reset_passed(machine, restart):
+    machine.harness.create(retention="workqueue")
+    worker = machine.worker()
+    for _ in range(8):
+        machine.harness.store("s.x")
+    worker.double_ack(worker.pull(b"3")[1])
+    machine.harness.api("CONSUMER.RESET.S.c", {"seq": 6})
+    worker.double_ack(*worker.pull(b"1"))
+    worker = restart(worker)
+    assert stored(machine) == [1, 3, 4, 5, 7, 8]
+    machine.harness.api("CONSUMER.RESET.S.c", {"seq": 4})
+    assert worker.sequences(worker.pull(b"9")) == [4, 5, 7, 8]
+    worker = restart(worker)
+    assert stored(machine) == [1, 3, 4, 5, 7, 8]
+
+
+def test_a_work_queue_keeps_what_was_passed_under_other_filters(machine, restart):
+    machine.harness.create(retention="workqueue")
+    worker = machine.worker(filter_subject="s.a")
+    for token in "abababab":
+        machine.harness.store(f"s.{token}")
+    first, second, third = worker.pull(b"3")
+    worker.double_ack(second)
+    config = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "s.*"}
+    machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    worker.double_ack(third)
+    worker.double_ack(worker.pull(b"2")[1])
+    worker = restart(worker)
+    assert stored(machine) == [1, 2, 4, 6, 8]
+    worker.double_ack(first)
+    worker = restart(worker)
+    assert 1 not in stored(machine)
+
+
+def test_a_message_of_other_filters_that_goes_after_a_restart_is_pending_no_more(machine, restart):
+    worker = machine.worker(filter_subject="s.a")
+    for token in "aab":
+        machine.harness.store(f"s.{token}")
+    first, _ = worker.pull(b"2")
+    config = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "s.b"}
+    machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    worker = restart(worker)
+    machine.harness.api("STREAM.MSG.DELETE.S", {"seq": 2})
+    assert worker.numbers() == ((2, 2), (0, 0), 1, 1, 0, 0)
+    worker.double_ack(first)
+    assert worker.numbers() == ((2, 2), (2, 2), 1, 0, 0, 0)
+
+
 def test_what_a_deleted_consumer_was_done_with_does_not_come_back(machine):
     machine.harness.create(retention="workqueue")
     worker = machine.worker()
