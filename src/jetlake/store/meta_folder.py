@@ -152,6 +152,11 @@ class MetaFolder:
         except OSError as error:
             raise StoreError.of(f"write {self.path / _META}", error) from error
 
+    def stage_for_sync(self, meta: bytes) -> None:
+        """Have the next `sync` write this JSON and put it in its place; the disk is left alone until then."""
+        with self._lock:
+            self._staged = _Staged(_sealed(meta), None)
+
     def make(self) -> None:
         """Make the folder if it is a new one; may run in any thread.
 

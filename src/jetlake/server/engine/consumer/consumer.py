@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from msgspec.structs import replace
+
 from jetlake.errors import StoreError
 from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
@@ -82,7 +84,7 @@ class Consumer:
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
         self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
         self.on_stored = self.cursor.on_stored  # A run stored costs each of many consumers no call more.
-        self._pin = StoredPin(record.pin, record.pinned_ns, self.save, home.place, services.commit)
+        self._pin = StoredPin(record.pin, record.pinned_ns, self._save_pin, home.place, services.commit)
         self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(
             advisories.publish,
@@ -184,14 +186,20 @@ class Consumer:
             self._schedule.make_ready()
 
     def update(self, config: ConsumerConfig) -> Steps[None]:
-        """Apply a changed configuration that has been checked, after the messages that pass new filters are counted."""
+        """Apply a changed configuration that has been checked, after the messages that pass new filters are counted.
+
+        Raises:
+            StoreError: the configuration could not be written, and nothing has changed.
+        """
         pending = (yield from self._count_under(config)) if self.config.filters != config.filters else None
         if self.is_closed:
             return
+        passed = self.passed_sequence
+        if self.config.filters != config.filters:
+            passed = max(passed, self.ack_tracker.delivered_stream)
+        self._save(replace(self._record(), config=config, passed=passed))
         old, self.config = self.config, config
-        if old.filters != config.filters:
-            self._pass_up_to(self.ack_tracker.delivered_stream)
-        self.save()
+        self._pass_up_to(passed)
         self._read(config)
         self._feed.configure(config)
         self.ack_tracker.configure(config)
@@ -220,29 +228,44 @@ class Consumer:
         finally:
             self.release()
 
-    def save(self) -> None:
-        """Save the configuration; it is durable when the home's `place` is."""
-        self.home.save(
-            ConsumerRecord(
-                name=self.name,
-                config=self.config,
-                created_ns=self.created_ns,
-                start=self._start,
-                resume=self.cursor.resume,
-                passed=self.passed_sequence,
-                pin=self._pin.id,
-                pinned_ns=self._pin.pinned_ns,
-            )
+    def _record(self) -> ConsumerRecord:
+        return ConsumerRecord(
+            name=self.name,
+            config=self.config,
+            created_ns=self.created_ns,
+            start=self._start,
+            resume=self.cursor.resume,
+            passed=self.passed_sequence,
+            pin=self._pin.id,
+            pinned_ns=self._pin.pinned_ns,
         )
+
+    def _save(self, record: ConsumerRecord) -> None:
+        """Save the record before it is applied; it is durable when the home's `place` is.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        self.home.save(record)
+        if self.home.place is not None:
+            self.services.commit.mark_now(self.home.place)
+
+    def _save_pin(self) -> None:
+        """Have the record written by the next sync of the home's `place`, which is tried again when it fails."""
+        self.home.save_later(self._record())
         if self.home.place is not None:
             self.services.commit.mark_now(self.home.place)
 
     def pause(self, config: ConsumerConfig) -> None:
-        """Deliver nothing before the configuration's `pause_until`; resume when that is past or missing."""
+        """Deliver nothing before the configuration's `pause_until`; resume when that is past or missing.
+
+        Raises:
+            StoreError: the configuration could not be written, and nothing has changed.
+        """
         now_ns = self.services.clock.now_ns()
         was_paused = self.is_paused(now_ns)
+        self._save(replace(self._record(), config=config))
         self.config = config
-        self.save()
         self._read(config)
         paused = self.is_paused(now_ns)
         if paused or was_paused:
@@ -260,15 +283,20 @@ class Consumer:
         return min(self._schedule.pause_ns - now_ns, _DURATION_MAX_NS) if self.is_paused(now_ns) else 0
 
     def reset(self, sequence: int) -> None:
-        """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first."""
+        """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first.
+
+        Raises:
+            StoreError: the disk refused, and nothing has changed.
+        """
+        start = StartPosition(sequence, pending=self.stream.store.count(sequence, self.cursor.subject_filter))
+        # Below the ack floor every message was delivered that passed the filters.
+        skips = sequence > self.ack_tracker.floor_stream + 1
+        passed = sequence - 1 if skips else min(self.passed_sequence, sequence - 1)
+        self._save(replace(self._record(), start=sequence, resume=0, passed=passed))
         self._start = sequence
-        if sequence > self.ack_tracker.floor_stream + 1:
-            self._pass_up_to(sequence - 1)
-        else:
-            self.passed_sequence = min(self.passed_sequence, sequence - 1)
+        self._pass_up_to(passed)
         self.ack_tracker.reset(0, sequence - 1)
-        self.cursor.go_to(StartPosition(sequence), waits=True)
-        self.save()
+        self.cursor.go_to(start, waits=True)
         if self.home.place is not None:
             # A journal that begins at the sequence does not fit a record with the old start.
             self.journal.write_after(self.home.place)
@@ -282,9 +310,9 @@ class Consumer:
 
         From here on the log of a work queue alone tells which of them are done: it comes first.
         """
-        self.passed_sequence = max(self.passed_sequence, sequence)
+        has_more, self.passed_sequence = sequence > self.passed_sequence, sequence
         is_queue = self.stream.config.retention is RetentionPolicy.WORKQUEUE
-        if is_queue and self.stream.store.durable and self.home.place is not None:
+        if has_more and is_queue and self.stream.store.durable and self.home.place is not None:
             self.services.commit.order(self.stream.store, self.home.place)
             self.journal.write_after(self.home.place)
 

@@ -50,7 +50,15 @@ class ConsumerHome(Protocol):
         ...
 
     def save(self, record: ConsumerRecord) -> None:
-        """Save the record; it is durable once `place` is."""
+        """Save the record; it is durable once `place` is.
+
+        Raises:
+            StoreError: the disk refused, and the old record stays.
+        """
+        ...
+
+    def save_later(self, record: ConsumerRecord) -> None:
+        """Have the next sync of `place` save the record, and the ones after it when the disk refuses."""
         ...
 
     def close(self) -> None:
@@ -80,6 +88,9 @@ class TransientHome:
         self.journal: ConsumerJournal = MemoryJournal()
 
     def save(self, record: ConsumerRecord) -> None:
+        """Save nothing."""
+
+    def save_later(self, record: ConsumerRecord) -> None:
         """Save nothing."""
 
     def close(self) -> None:

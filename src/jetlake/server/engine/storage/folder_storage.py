@@ -77,6 +77,9 @@ class _ConsumerHome:
     def save(self, record: ConsumerRecord) -> None:
         self.place.stage_meta(encode(record))
 
+    def save_later(self, record: ConsumerRecord) -> None:
+        self.place.stage_for_sync(encode(record))
+
     @property
     def is_adopted(self) -> bool:
         return self.place.is_adopted

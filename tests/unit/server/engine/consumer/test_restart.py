@@ -412,6 +412,44 @@ def test_a_consumer_that_cannot_be_removed_stays(machine):
     assert machine.harness.api("CONSUMER.DELETE.S.c")["success"]
 
 
+def refuse_records(operation, path):
+    if operation == "write" and path.name.startswith("meta"):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_change_that_the_disk_refuses_changes_nothing(machine, restart):
+    worker = machine.worker(messages=6, max_deliver=3)
+    first, second, *_ = worker.pull(b"4")
+    worker.double_ack(second)
+    before = worker.numbers(), worker.info()["config"]
+    config = {"durable_name": "c", "ack_policy": "explicit", "max_deliver": 9, "filter_subject": "s.5"}
+    machine.disk.fault = refuse_records
+    for verb, body in [
+        ("CONSUMER.RESET.S.c", {"seq": 4}),
+        ("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config}),
+        ("CONSUMER.PAUSE.S.c", {"pause_until": "2099-01-01T00:00:00Z"}),
+    ]:
+        assert "no space left" in machine.harness.api(verb, body)["error"]["description"]
+        assert (worker.numbers(), worker.info()["config"]) == before
+    machine.disk.fault = None
+    worker.double_ack(first)
+    assert worker.sequences(worker.pull(b"1")) == [5]
+    numbers = worker.numbers()
+    worker = restart(worker)
+    assert (worker.numbers(), worker.info()["config"]) == (numbers, before[1])
+
+
+def test_a_pin_that_the_disk_refuses_keeps_nobody_waiting(machine, restart):
+    worker = machine.worker(messages=3, priority_policy="pinned_client", priority_groups=["jobs"])
+    machine.disk.fault = refuse_records
+    (frame,) = worker.pull({"batch": 1, "group": "jobs"})
+    (state,) = worker.info()["priority_groups"]
+    assert state["pinned_client_id"].encode() in frame.header
+    machine.disk.fault = None
+    machine.harness.advance(1)
+    assert restart(worker).info()["priority_groups"] == [state]
+
+
 def test_a_forgotten_consumer_that_cannot_be_removed_is_tried_again(machine):
     worker = machine.worker(durable_name="")
 
