@@ -130,6 +130,9 @@ class _StreamHome:
     def save(self, config: StreamConfig, created_ns: int) -> None:
         self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
+    def save_later(self, config: StreamConfig, created_ns: int) -> None:
+        self._folder.stage_for_sync(encode(StreamRecord(config=config, created_ns=created_ns)))
+
     @property
     def is_adopted(self) -> bool:
         return self._folder.is_adopted

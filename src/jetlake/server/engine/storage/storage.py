@@ -89,7 +89,15 @@ class StreamHome(Protocol):
         ...
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        """Save the configuration; it is durable once `place` is."""
+        """Save the configuration; it is durable once `place` is.
+
+        Raises:
+            StoreError: the disk refused, and the old configuration stays.
+        """
+        ...
+
+    def save_later(self, config: StreamConfig, created_ns: int) -> None:
+        """Have the next sync of `place` save the configuration, and the ones after it when the disk refuses."""
         ...
 
     def release(self) -> None:
@@ -201,6 +209,9 @@ class MemoryHome:
         self._lifetimes: SavedLifetimes | None = None
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
+        """Save nothing."""
+
+    def save_later(self, config: StreamConfig, created_ns: int) -> None:
         """Save nothing."""
 
     def release(self) -> None:

@@ -220,11 +220,15 @@ class Stream(Generic[ConsumerType]):
         self.copying.configure(config)
 
     def _sync_config(self, place: Syncable) -> None:
-        """Sync a saved configuration before it removes messages: the old one, after a crash, must still have them."""
+        """Sync a saved configuration before it removes messages: the old one, after a crash, must still have them.
+
+        A refused one may be in its place all the same, where a start would find it: the old one replaces it.
+        """
         try:
             place.sync()
         except StoreError:
-            self.home.save(self.config, self.created_ns)
+            self.home.save_later(self.config, self.created_ns)
+            self.services.commit.mark_now(place)
             raise
 
     def close(self) -> None:
