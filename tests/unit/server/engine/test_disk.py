@@ -633,3 +633,44 @@ def test_a_crash_during_an_update_leaves_the_old_configuration_with_all_messages
         if not change.items() <= info["config"].items():
             assert info["state"]["messages"] == 10, write
     assert crashes > 3
+
+
+@pytest.mark.parametrize("operation", ["sync", "replace", "sync_folder"])
+@pytest.mark.parametrize("end", [Machine.kill, Machine.cut_power, Machine.restart])
+def test_an_update_that_the_disk_refused_is_not_found_by_the_next_start(machine, operation, end):
+    machine.server.create()
+    for _ in range(10):
+        machine.server.store("s.a", b"text")
+
+    def fail(asked, path):
+        if asked == operation:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    machine.disk.fault = fail
+    config = {"name": "S", "subjects": ["s.>"], "max_msgs": 3}
+    assert refusal(machine.server.api("STREAM.UPDATE.S", config)) == (503, 10077)
+    machine.disk.fault = None
+    for _ in range(3):
+        machine.server.advance(1.1)
+    end(machine)
+    info = machine.server.api("STREAM.INFO.S")
+    assert (info["config"]["max_msgs"], info["state"]["messages"]) == (-1, 10)
+
+
+def test_a_stream_that_can_neither_be_made_nor_removed_goes_later(machine):
+    machine.server.create("OTHER", subjects=["o"])
+
+    def fail(asked, path):
+        if asked in ("sync_folder", "replace") and "S" in path.parts:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    machine.disk.fault = fail
+    assert refusal(machine.server.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})) == (503, 10077)
+    machine.disk.fault = None
+    machine.server.advance(1.5)
+    assert "error" in machine.server.api("STREAM.INFO.S")
+    assert not machine.server.engine.commit.failures
+    machine.server.create()
+    assert machine.server.store("s.a", b"text")["seq"] == 1
+    machine.cut_power()
+    assert machine.server.api("STREAM.INFO.S")["state"]["messages"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from msgspec.structs import replace
@@ -27,6 +28,8 @@ _NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # Added to inactive thresholds, so that consumers created together are not removed together.
 _JITTER_MIN_NS = 100_000_000
 _JITTER_MAX_NS = 1_000_000_000
+
+_RETRY_NS = 1_000_000_000
 
 
 def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: ConsumerConfig) -> Steps[Consumer]:
@@ -112,11 +115,21 @@ def _make_durable(consumer: Consumer) -> None:
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
             commit.forget(consumer.journal.file, error)
-            with consumer.services.report_store_errors(f"removing consumer {consumer.name}"):
-                consumer.close(deleted=True)
+            consumer.hold()
+            _remove_refused(consumer, consumer.services.clock.now_ns())
 
     commit.mark_now(place)
     commit.when_durable(place, undo)
+
+
+def _remove_refused(consumer: Consumer, now_ns: int) -> None:
+    """Remove a consumer that could not be written; while the disk refuses that too, try again each second."""
+    if consumer.is_closed:
+        return
+    try:
+        consumer.close(deleted=True)
+    except StoreError:
+        consumer.services.timers.schedule(now_ns + _RETRY_NS, partial(_remove_refused, consumer))
 
 
 def _make(

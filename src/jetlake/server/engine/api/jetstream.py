@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jetlake.errors import JetlakeError, api_error
+from jetlake.errors import JetlakeError, StoreError, api_error
 from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.rules.pattern_set import PatternSet
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # Loaded with the first restore: few servers ever see one, an
     from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
 
 __all__ = ["JetStream"]
+
+_RETRY_NS = 1_000_000_000
 
 
 class ApiCounts:
@@ -119,8 +121,16 @@ class JetStream:
         """Delete a new stream that could not be written; the request is refused."""
         if error is not None and not stream.is_closed:
             self.services.commit.forget(stream.store, error)
-            with self.services.report_store_errors(f"removing stream {stream.name}"):
-                finish(self.delete_stream(stream))
+            self._remove_refused(stream, self.services.clock.now_ns())
+
+    def _remove_refused(self, stream: Stream[Consumer], now_ns: int) -> None:
+        """Remove a stream that could not be written; while the disk refuses that too, try again each second."""
+        if stream.is_closed:
+            return
+        try:
+            finish(self.delete_stream(stream))
+        except StoreError:
+            self.services.timers.schedule(now_ns + _RETRY_NS, partial(self._remove_refused, stream))
 
     def load_stream(self, config: StreamConfig, now_ns: int) -> StreamLoader:
         """Create a stream that nobody sees before `adopt`, and that a restart removes.

@@ -363,6 +363,26 @@ def test_a_disk_that_refuses_keeps_the_consumer_from_being_made(machine):
     assert "error" not in machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
 
 
+def test_a_consumer_that_can_neither_be_made_nor_removed_goes_later(machine):
+    machine.harness.create()
+    machine.harness.store("s.x")
+
+    def fail(operation, path):
+        if operation in ("sync_folder", "replace") and "c" in path.parts:
+            raise OSError(5, "Input/output error")
+
+    machine.disk.fault = fail
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    assert machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})["error"]["code"] >= 400
+    machine.disk.fault = None
+    machine.harness.advance(1.5)
+    assert machine.harness.api("CONSUMER.NAMES.S")["consumers"] == []
+    assert not machine.harness.engine.commit.failures
+    worker = machine.worker()
+    (frame,) = worker.pull()
+    assert [answer.header for answer in worker.double_ack(frame)] == [b""]
+
+
 def test_a_journal_that_grew_begins_anew(machine):
     worker = machine.worker(messages=1, max_ack_pending=-1)
     harness = machine.harness
