@@ -65,6 +65,23 @@ async def test_a_work_queue_keeps_what_was_passed_under_another_filter(server):
     await bench.close()
 
 
+async def test_a_work_queue_keeps_what_its_consumer_has_passed_and_never_delivered(server):
+    bench = await Workbench.open(server, retention="workqueue")
+    await bench.consumer(filter_subject="s.a")
+    await bench.store("s.b", "s.a", "s.b", "s.a")
+    for _ in range(2):
+        await bench.answer(await bench.next())
+    await bench.consumer(filter_subject="s.>")
+    await server.restart()
+    await bench.reconnect()
+    assert (await bench.numbers())[0] == (2, 4)
+    assert (await bench.api("CONSUMER.DELETE.S.c"))["success"]
+    await bench.consumer("again")
+    await bench.pull(b"2", "again")
+    assert sequences(await bench.take(2)) == [1, 3]
+    await bench.close()
+
+
 @pytest.fixture
 async def ours(start, kind):
     """Our server in a process that can be killed."""

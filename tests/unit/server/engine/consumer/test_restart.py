@@ -327,6 +327,49 @@ def test_a_message_of_other_filters_that_goes_after_a_restart_is_pending_no_more
     assert worker.numbers() == ((2, 2), (2, 2), 1, 0, 0, 0)
 
 
+@pytest.fixture
+def passed(machine):
+    """A worker of a work queue whose consumer has passed 2 and 3 without delivering them, and has 5 pending."""
+    machine.harness.create(retention="workqueue")
+    worker = machine.worker(filter_subject="s.a")
+    for subject in ("s.a", "s.b", "s.b", "s.a", "s.a"):
+        machine.harness.store(subject)
+    worker.double_ack(worker.pull()[0])
+    worker.answer(worker.pull()[0])
+    (worker.pending,) = worker.pull()
+    return worker
+
+
+def change_filter(worker):
+    config = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "s.>"}
+    worker.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+
+
+def reset(worker):
+    worker.harness.api("CONSUMER.RESET.S.c", {"seq": 6})
+
+
+def left(machine):
+    """What the stream still holds, and what a new consumer in place of the other gets of it."""
+    machine.harness.api("CONSUMER.DELETE.S.c")
+    again = machine.worker("again")
+    return machine.harness.state()["messages"], again.sequences(again.pull(b"9"))
+
+
+@pytest.mark.parametrize("change", [change_filter, reset])
+def test_a_work_queue_keeps_what_its_consumer_has_passed_and_never_delivered(machine, passed, restart, change):
+    change(passed)
+    restart(passed)
+    assert left(machine) == (3, [2, 3, 5])
+
+
+def test_an_ack_after_a_change_of_filters_removes_its_message_for_good(machine, passed, restart):
+    change_filter(passed)
+    assert len(passed.double_ack(passed.pending)) == 1
+    restart(passed)
+    assert left(machine) == (2, [2, 3])
+
+
 def test_what_a_deleted_consumer_was_done_with_does_not_come_back(machine):
     machine.harness.create(retention="workqueue")
     worker = machine.worker()

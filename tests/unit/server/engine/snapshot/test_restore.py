@@ -339,6 +339,21 @@ def test_a_consumer_that_was_delivered_to_as_often_as_allowed_stays_so(make_harn
     assert status.header.startswith(b"NATS/1.0 404")
 
 
+def test_a_work_queue_keeps_what_its_consumer_has_passed_and_never_delivered(make_harness, machine, backup, restore):
+    harness = make_harness()
+    harness.create(retention="workqueue")
+    for subject in ("s.b", "s.a"):
+        harness.store(subject)
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    for filter_subject in ("s.a", "s.>"):
+        config["filter_subject"] = filter_subject
+        harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+        harness.request("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True})
+    restore(machine.server, backup(harness).archive, retention="workqueue")
+    machine.cut_power()
+    assert machine.server.state()["messages"] == 2
+
+
 OLDER = Path(__file__).parents[3] / "model" / "archive" / "resources" / "stream-2.14.tar.s2"
 
 
