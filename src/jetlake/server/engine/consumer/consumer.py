@@ -216,6 +216,8 @@ class Consumer:
         """Return how many messages after the cursor pass other filters; None when they are to be counted at once."""
         subject_filter = _subject_filter(config)
         yield from self.stream.store.in_steps.prepare(subject_filter)
+        # Messages after the last delivered one may pass the new filters, as they would after a restart.
+        self.cursor.return_to(self.ack_tracker.delivered_stream + 1)
         if subject_filter is None or self.cursor.resume:
             return None
         self.hold()

@@ -47,6 +47,7 @@ class Cursor:
         self._chosen: Sequence[int] = ()
         self._next_chosen = 0
         self._gone: set[int] = set()
+        self._chosen_end = 0
         self.go_to(start, waits=waits)
 
     @property
@@ -65,12 +66,18 @@ class Cursor:
         self._chosen = start.chosen
         self._next_chosen = 0
         self._gone = set()
+        self._chosen_end = 0
         self._resume = start.resume if start.chosen else 0
         self._awaited = start.sequence if waits else 0
         if start.pending is None:
             self._count()
         else:
             self.pending = start.pending
+
+    def return_to(self, sequence: int) -> None:
+        """Go back to a sequence, over messages that did not pass the filter; never to those before `resume`."""
+        if not self._resume:
+            self.position = min(self.position, max(sequence, self._chosen_end))
 
     def filter_by(self, subject_filter: SubjectFilter | None, pending: int | None = None) -> None:
         """Change the filter.
@@ -160,7 +167,7 @@ class Cursor:
         return passed
 
     def _end_chosen(self) -> None:
-        self.position = max(self._resume, self.position)
+        self.position = self._chosen_end = max(self._resume, self.position)
         self._chosen = ()
         self._next_chosen = 0
         self._gone.clear()

@@ -154,6 +154,21 @@ def test_the_deliver_subject_may_move_when_nobody_listens(make_push, harness, su
     assert worker.info()["push_bound"] is True
 
 
+@pytest.mark.parametrize("is_one_run", [True, False])
+def test_other_filters_count_from_the_last_delivered_message_on(make_push, harness, subscribe, is_one_run):
+    worker = make_push(filter_subject="s.a")
+    client = subscribe()
+    for subject in ("s.a", "s.b", "s.b"):
+        harness.publish(subject)
+        if not is_one_run:
+            harness.turn()
+    harness.turn()
+    assert worker.sequences(client.take()) == [1]
+    config = {"durable_name": "c", "ack_policy": "explicit", "deliver_subject": "deliver"}
+    assert harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})["num_pending"] == 2
+    assert worker.sequences(client.take()) == [2, 3]
+
+
 # Flow control
 
 
