@@ -183,7 +183,7 @@ class AckTracker:
         if sequence not in self.pending or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
             return False
         if delay_ns is not None:
-            self._queued.discard(sequence)
+            self._queue.discard(sequence)
             self._nakked.add(sequence)
             self._deadlines.set(sequence, now_ns + delay_ns)
         elif sequence not in self._queued:
@@ -234,7 +234,7 @@ class AckTracker:
         self.deliveries.setdefault(sequence, 1)
         self.exhausted.add(sequence)
         self._own_ns.pop(sequence, None)
-        self._queued.discard(sequence)
+        self._queue.discard(sequence)
         self._nakked.discard(sequence)
         return was_pending
 
@@ -430,7 +430,7 @@ class AckTracker:
         self._delivered_again_ns.pop(sequence, None)
         self._waits_since_ns.pop(sequence, None)
         self.exhausted.discard(sequence)
-        self._queued.discard(sequence)
+        self._queue.discard(sequence)
         self._nakked.discard(sequence)
 
     def _raise_floor_to_lowest(self) -> None:

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Iterable
 
 __all__ = ["RedeliveryQueue"]
 
-# Stale entries that are always tolerated: a clean-up for fewer costs more than it frees.
-_STALE_MIN = 1024
-
 
 class RedeliveryQueue:
-    """A queue whose members can be removed anywhere.
+    """A queue whose members can be removed anywhere; one that is put again goes to the end.
 
     Attributes:
-        members: the sequences in the queue; always the same set. Discarding one removes it from the queue.
+        members: the sequences in the queue, in order; always the same dictionary.
     """
 
-    __slots__ = ("_order", "members")
+    __slots__ = ("members",)
 
     def __init__(self) -> None:
-        self.members: set[int] = set()
-        self._order: deque[int] = deque()  # some entries are stale
+        # Unlike a plain dictionary, it finds its first key at once after many others were removed.
+        self.members: OrderedDict[int, None] = OrderedDict()
 
-    def put(self, sequences: Collection[int]) -> None:
-        """Append sequences."""
-        self._order.extend(sequences)
-        self.members.update(sequences)
-        if len(self._order) > 2 * len(self.members) + _STALE_MIN:
-            self._order = deque(dict.fromkeys(sequence for sequence in self._order if sequence in self.members))
+    def put(self, sequences: Iterable[int]) -> None:
+        """Append sequences; those in the queue keep their places."""
+        self.members.update(dict.fromkeys(sequences))
 
     def head(self) -> int | None:
         """Return the head without removing it."""
-        order, members = self._order, self.members
-        while order:
-            if order[0] in members:
-                return order[0]
-            order.popleft()
-        return None
+        return next(iter(self.members), None)
 
     def take(self) -> int | None:
         """Remove and return the head."""
-        sequence = self.head()
-        if sequence is not None:
-            self._order.popleft()
-            self.members.discard(sequence)
-        return sequence
+        return self.members.popitem(last=False)[0] if self.members else None
+
+    def discard(self, sequence: int) -> None:
+        """Remove a sequence if it is in the queue."""
+        self.members.pop(sequence, None)
 
     def clear(self) -> None:
         """Remove all."""
-        self._order.clear()
         self.members.clear()
