@@ -222,6 +222,31 @@ def test_after_the_last_delivery_a_message_is_let_go_when_somebody_asks_again(ma
     assert ear() == []
 
 
+def test_a_message_is_let_go_for_a_request_that_waits_and_not_after_the_last_one(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
+    worker = make_worker(messages=2, max_deliver=2)
+    frames = worker.pull(b"2")
+    worker.answer(frames[1], b"-NAK")
+    assert worker.sequences(worker.pull()) == [2]
+    worker.answer(frames[0], b"-NAK")
+    worker.answer(frames[1], b"-NAK")
+    assert worker.sequences(worker.pull()) == [1]
+    assert ear() == []
+    assert worker.numbers()[3] == 2
+    worker.pull({"batch": 1, "no_wait": True})
+    assert [event["stream_seq"] for _, event in ear()] == [2]
+
+
+def test_a_nak_with_a_delay_gives_up_the_place_in_the_queue(make_worker, harness):
+    worker = make_worker(messages=2)
+    first, second = worker.pull(b"2")
+    worker.answer(first, b"-NAK")
+    worker.answer(first, b"-NAK 1s")
+    worker.answer(second, b"-NAK")
+    harness.advance(2)
+    assert worker.sequences(worker.pull(b"2")) == [2, 1]
+
+
 def test_a_single_delivery_is_let_go_when_its_wait_is_over(make_worker, harness, heard):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
     worker = make_worker(messages=1, max_deliver=1)

@@ -305,8 +305,9 @@ class PullDelivery:
         """Deliver from the redelivery queue; False when no request may have the message at its head."""
         feed = self._feed
         for _ in range(RUN_MESSAGES):
-            head = feed.next_redelivery()
-            if head is None or not self.queue:
+            # Messages that reached max_deliver are dropped only when a request is there to get them, as in NATS.
+            head = feed.next_redelivery() if self.queue else None
+            if head is None:
                 break
             sequence, frame = head
             if not self._hand_out(frame, feed.pending, 0, now_ns):
