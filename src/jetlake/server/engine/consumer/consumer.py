@@ -272,8 +272,7 @@ class Consumer:
         paused = self.is_paused(now_ns)
         if paused or was_paused:
             self.events.paused(paused, config.pause_until)
-        if not paused:
-            self._schedule.make_ready()
+        self._schedule.make_ready()
         self._schedule.arm()
 
     def is_paused(self, now_ns: int) -> bool:

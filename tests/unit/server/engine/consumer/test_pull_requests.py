@@ -274,6 +274,23 @@ def test_no_wait_lingers_while_max_ack_pending_blocks(make_worker):
     assert worker.sequences(worker.taken()) == [2]
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_no_wait_ends_when_nothing_is_left_although_max_ack_pending_is_reached(make_worker, harness, others):
+    worker = make_worker(max_ack_pending=1, filter_subject="s.a")
+    harness.store("s.a")
+    for _ in range(others):
+        harness.store("s.b")
+    frames = worker.pull({"batch": 5, "no_wait": True})
+    assert (worker.sequences(frames), worker.statuses(frames)) == ([1], ["404 No Messages"])
+
+
+def test_a_pause_ends_those_who_do_not_wait(make_worker, harness):
+    worker = make_worker(messages=2, max_ack_pending=1)
+    assert worker.sequences(worker.pull({"batch": 2, "no_wait": True})) == [1]
+    frames = harness.request("$JS.API.CONSUMER.PAUSE.S.c", {"pause_until": "2099-01-01T00:00:00Z"})
+    assert "404 No Messages" in worker.statuses(frames)
+
+
 def test_a_paused_consumer_delivers_nothing(make_worker, harness, heard):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.>")
     worker = make_worker(messages=2)

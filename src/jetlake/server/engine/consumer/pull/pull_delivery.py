@@ -193,8 +193,8 @@ class PullDelivery:
             return True
         room = tracker.room()
         if room <= 0:
-            # Requests that do not wait get no answer now: acknowledgements will make room.
-            return False
+            # Requests that do not wait get no answer while messages are left: acknowledgements will make room.
+            return False if self._feed.pending else self._rest()
         limit = min(RUN_MESSAGES, room)
         # At least one message is looked for: what is pending is a count, and the store has the last word.
         count = self._simple_count(min(limit, max(self._feed.pending, 1)))
