@@ -423,9 +423,9 @@ class Consumer:
     # Changes of the stream
 
     @property
-    def delivered_sequence(self) -> int:
-        """Highest stream sequence delivered so far."""
-        return self.ack_tracker.delivered_stream
+    def reached_sequence(self) -> int:
+        """Highest stream sequence that was delivered or, by the choice of the deliver policy, never will be."""
+        return max(self.ack_tracker.delivered_stream, self.cursor.resume - 1)
 
     def write_after(self, store: Syncable) -> None:
         """Hold back the journal until everything written to the store so far is on disk."""

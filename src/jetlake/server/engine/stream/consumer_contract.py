@@ -25,8 +25,8 @@ class StreamConsumer(Protocol):
         ...
 
     @property
-    def delivered_sequence(self) -> int:
-        """Highest stream sequence delivered so far."""
+    def reached_sequence(self) -> int:
+        """Highest stream sequence that was delivered or, by the choice of the deliver policy, never will be."""
         ...
 
     @property

@@ -208,12 +208,12 @@ class Retention:
         """Return the last sequence that a sweep has to look at.
 
         Every later message is needed: by a consumer without filters that has yet to deliver it or, because no consumer
-        has delivered it, by whichever wants its subject.
+        has reached it, by whichever wants its subject.
         """
         consumers = self._consumers.values()
-        furthest = max(consumer.delivered_sequence for consumer in consumers)
+        furthest = max(consumer.reached_sequence for consumer in consumers)
         slowest = min(
-            (consumer.delivered_sequence for consumer in consumers if not consumer.config.filters), default=furthest
+            (consumer.reached_sequence for consumer in consumers if not consumer.config.filters), default=furthest
         )
         return min(furthest, slowest)
 

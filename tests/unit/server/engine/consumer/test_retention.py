@@ -106,6 +106,15 @@ def test_a_changed_filter_lets_go(interest, make_worker):
     assert stored(interest) == []
 
 
+def test_what_last_per_subject_leaves_out_goes_with_the_last_consumer_that_wants_it(interest, make_worker):
+    make_worker("old")
+    for subject in ("s.b", "s.a", "s.a"):
+        interest.store(subject)
+    make_worker("new", deliver_policy="last_per_subject", filter_subject="s.>")
+    interest.api("CONSUMER.DELETE.S.old")
+    assert stored(interest) == [1, 3]
+
+
 def test_a_stream_that_becomes_interest_lets_go_of_what_is_done(harness, make_worker):
     worker = make_worker(messages=3)
     worker.answer(worker.pull()[0])
