@@ -1,7 +1,7 @@
 """Run random histories of the whole engine: `make simulate SEED=1 STEPS=20000`.
 
-Histories of consumers, of batches and schedules, and of mirrors and sources take turns. A history that breaks a promise
-ends with the promise, the last steps, and the command that replays it.
+Histories of consumers, of deliveries frame by frame, of batches and schedules, and of mirrors and sources take turns. A
+history that breaks a promise ends with the promise, the last steps, and the command that replays it.
 """
 
 import argparse
@@ -9,11 +9,17 @@ import time
 
 from batch_history import BatchHistory
 from copying_history import CopyingHistory
+from delivery_history import DeliveryHistory
 
 from simulation import Simulation
 
 # A long run is cut into histories, each with the next seed: what breaks is replayed quickly.
-HISTORIES = {"consumers": (Simulation, 1000), "batches": (BatchHistory, 200), "copies": (CopyingHistory, 200)}
+HISTORIES = {
+    "consumers": (Simulation, 1000),
+    "deliveries": (DeliveryHistory, 250),
+    "batches": (BatchHistory, 200),
+    "copies": (CopyingHistory, 200),
+}
 """What a history is about: its class, and its number of steps."""
 
 
