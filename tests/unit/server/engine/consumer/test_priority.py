@@ -171,6 +171,21 @@ def test_the_pin_is_lost_when_its_client_stops_pulling(make_group, harness, hear
     assert (event["reason"], event["group"]) == ("timeout", "jobs")
 
 
+@pytest.mark.parametrize(("old_s", "new_s", "lost"), [(20, 60, [0, 0, 1]), (60, 20, [1, 0, 0])])
+def test_a_changed_timeout_counts_from_the_last_pull_on(make_group, harness, heard, old_s, new_s, lost):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.>")
+    worker = make_group("pinned_client", messages=1, priority_timeout=old_s * SECOND)
+    assert worker.sequences(ask(worker, "a")) == [1]
+    config = {**worker.info()["config"], "priority_timeout": new_s * SECOND}
+    del config["metadata"]
+    assert "error" not in harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    events = []
+    for _ in lost:
+        harness.advance(20)
+        events.append(len(ear()))
+    assert events == lost
+
+
 def test_a_waiting_request_with_an_old_pin_is_told(make_group, harness):
     worker = make_group("pinned_client", messages=1)
     (first,) = ask(worker, "a")

@@ -30,6 +30,10 @@ class GroupPolicy:
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
 
+    def configure(self, config: ConsumerConfig) -> None:
+        """Apply a changed configuration."""
+        self.config = config
+
     def check(self, request: WaitingPull) -> None:
         """Check that a request fits the policy.
 

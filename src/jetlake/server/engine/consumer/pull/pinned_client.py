@@ -121,6 +121,12 @@ class PinnedClient(GroupPolicy):
         """The request that was pinned and has had no message yet."""
         self._is_storing = False
 
+    def configure(self, config: ConsumerConfig) -> None:
+        """Apply a changed configuration; a changed timeout counts for the pinned client too, from its last pull on."""
+        if self.deadline_ns:
+            self.deadline_ns += config.priority_timeout - self.config.priority_timeout
+        super().configure(config)
+
     def accepts(self, request: WaitingPull, origin: Subscriber | None, now_ns: int) -> bool:
         if request.id and self._store.id:
             if request.id != self._store.id:

@@ -97,7 +97,8 @@ class PullDelivery:
 
     def configure(self, old: ConsumerConfig, new: ConsumerConfig) -> None:
         """Apply a changed configuration."""
-        self._config = self._policy.config = new
+        self._config = new
+        self._policy.configure(new)
         self._read(new)
         self.queue.limit = new.max_waiting
 
