@@ -169,12 +169,11 @@ class Monitoring:
         path = target.partition("?")[0].rstrip("/")
         return self.pages is None or path in _REPORTS or path in _LINKS
 
-    def run(self, answer: Steps[None], after: Callable[[], None]) -> None:
-        """Run an answer: at once if it is short, otherwise in steps over several turns, and then `after`."""
+    def run(self, answer: Steps[None]) -> None:
+        """Run an answer as long work: one piece of it in each turn, however many requests wait."""
         engine_loop = self._server.engine_loop
-        if not engine_loop.work.advance(answer):
-            engine_loop.work.go_on_with(_then(answer, after))
-            engine_loop.schedule()
+        engine_loop.work.go_on_with(answer)
+        engine_loop.schedule()
 
     def answer(self, target: str) -> Steps[tuple[int, str, bytes]]:
         """Answer a request's path and query with status, content type and body."""
@@ -209,11 +208,6 @@ class Monitoring:
         return 404, _TEXT, b"404 page not found\n"
 
 
-def _then(work: Steps[None], after: Callable[[], None]) -> Steps[None]:
-    yield from work
-    after()
-
-
 def _index(base: str) -> bytes:
     links = "".join(f'<li><a href="{base}{path}">{path}</a></li>' for path in _LINKS)
     return (
@@ -235,6 +229,7 @@ class _Exchange(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._is_answering = False
+        self._unwritten_bytes = 0  # of the answers, when the connection was last found idle
         self.unread: tuple[list[str], int] | None = None  # the head of a page's request, and the length of its body
         self._has_begun = True  # the first request's deadline runs from the start, others' from their first byte
         self.peer = ""
@@ -270,6 +265,8 @@ class _Exchange(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
+        if self._page is None:
+            self._go_on()
 
     def data_received(self, data: bytes) -> None:
         if self._page is not None:
@@ -277,16 +274,33 @@ class _Exchange(asyncio.Protocol):
         self._buffer += data
         if self.is_receiving_body:
             self._read_body()
+        elif not self._is_answering:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Handle the next request, unless the client has to read the answers to earlier ones first."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        while not self._is_answering and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = bytes(self._buffer[:end])
-            del self._buffer[: end + 4]
-            self._request(head)
-            if not self.is_waiting or self.is_receiving_body:
-                return
-        if len(self._buffer) > _REQUEST_MAX:
-            self._respond(431, _TEXT, b"request too large", with_body=True, stays=False)
-            self._buffer.clear()
+        if self._writable.is_set():
+            end = self._buffer.find(b"\r\n\r\n")
+            if (end if end >= 0 else len(self._buffer)) > _REQUEST_MAX:
+                self._respond(431, _TEXT, b"request too large", with_body=True, stays=False)
+                self._buffer.clear()
+            elif end >= 0:
+                head = bytes(self._buffer[:end])
+                del self._buffer[: end + 4]
+                self._request(head)
+                if not self.is_waiting or self.is_receiving_body:
+                    return
+        if transport.is_closing():
+            return
+        if self._is_answering or not self._writable.is_set():
+            transport.pause_reading()  # One read of further requests may wait, and no more.
+            self._wait(_IDLE_S)
+            self._has_begun = False
+            return
+        transport.resume_reading()
         if not self._buffer:
             self._wait(_IDLE_S)
         elif not self._has_begun:
@@ -316,16 +330,13 @@ class _Exchange(asyncio.Protocol):
             self._respond(405, _TEXT, b"405 method not allowed", with_body=True, stays=False)
             return
         self._is_answering = True
-        self._monitoring.run(self._answer(target, with_body=method == "GET", stays=stays), self._go_on)
+        self._monitoring.run(self._answer(target, with_body=method == "GET", stays=stays))
 
     def _answer(self, target: str, *, with_body: bool, stays: bool) -> Steps[None]:
         status, kind, body = yield from self._monitoring.answer(target)
         self._is_answering = False
         self._respond(status, kind, body, with_body=with_body, stays=stays)
-
-    def _go_on(self) -> None:
-        """Handle the requests that came in during a long answer."""
-        self.data_received(b"")
+        self._go_on()
 
     def _request_page(self, lines: list[str], headers: dict[str, str]) -> None:
         length = headers.get("content-length", "0")
@@ -389,11 +400,26 @@ class _Exchange(asyncio.Protocol):
         if self._idle is not None:
             self._idle.cancel()
         if self._page is None:
-            self._idle = asyncio.get_running_loop().call_later(seconds, self.close)
+            self._idle = asyncio.get_running_loop().call_later(seconds, self._time_out)
+
+    def _time_out(self) -> None:
+        """Close an idle connection, but not while the client reads what was answered."""
+        transport = self._transport
+        unwritten_bytes = transport.get_write_buffer_size() if transport is not None else 0
+        if 0 < unwritten_bytes != self._unwritten_bytes:
+            self._unwritten_bytes = unwritten_bytes
+            self._wait(_IDLE_S)
+        else:
+            self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, without waiting for a client that leaves its answers unread."""
         if self._page is not None:
             self._page.cancel()
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is None:
+            return
+        if self._page is None and transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()

@@ -24,9 +24,23 @@ class Wire:
     def __init__(self):
         self.written = b""
         self.closed = False
+        self.is_read = True
+        self.unwritten_bytes = 0
 
     def write(self, data):
         self.written += data
+
+    def pause_reading(self):
+        self.is_read = False
+
+    def resume_reading(self):
+        self.is_read = True
+
+    def get_write_buffer_size(self):
+        return self.unwritten_bytes
+
+    def abort(self):
+        self.closed, self.unwritten_bytes = True, 0
 
     def close(self):
         self.closed = True
@@ -65,6 +79,13 @@ def answers(data):
     return found
 
 
+async def settle(web):
+    """Let so many turns pass that every request which may be answered has been."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not web._is_answering
+
+
 async def test_requests_one_after_the_other(exchange):
     web, wire = exchange()
     request = (
@@ -72,6 +93,7 @@ async def test_requests_one_after_the_other(exchange):
     )
     for position in range(0, len(request), 7):
         web.data_received(request[position : position + 7])
+    await settle(web)
     statuses = answers(wire.written)
     assert [status for status, _ in statuses] == [200, 200, 404]
     assert json.loads(statuses[0][1])["connections"] == 0
@@ -95,14 +117,66 @@ async def test_requests_one_after_the_other(exchange):
 async def test_requests_that_end_the_connection(exchange, request_, status):
     web, wire = exchange()
     web.data_received(request_)
+    await settle(web)
     assert wire.written.startswith(b"HTTP/1.1 %d " % status)
     assert b"Connection: close" in wire.written
     assert wire.closed
 
 
+async def test_requests_in_one_read_take_a_turn_each(exchange):
+    web, wire = exchange()
+    web.data_received(b"GET /varz HTTP/1.1\r\n\r\n" * 100)
+    most = turns = 0
+    while (answered := wire.written.count(b"HTTP/1.1 200")) < 100:
+        assert not wire.is_read, "more may wait in the socket than in memory"
+        await asyncio.sleep(0)
+        turns += 1
+        most = max(most, wire.written.count(b"HTTP/1.1 200") - answered)
+    assert (most, turns) == (1, 100)
+    assert wire.is_read
+    web.close()
+
+
+async def test_requests_of_many_connections_take_turns(make_server):
+    monitoring = monitor(make_server())
+    wires, webs = [Wire() for _ in range(20)], [_Exchange(monitoring) for _ in range(20)]
+    for wire, web in zip(wires, webs, strict=True):
+        web.connection_made(wire)
+        web.data_received(b"GET /varz HTTP/1.1\r\n\r\n")
+    await asyncio.sleep(0)
+    assert sum(bool(wire.written) for wire in wires) == 1
+    while not all(wire.written for wire in wires):
+        await asyncio.sleep(0)
+    for web in webs:
+        web.close()
+
+
+async def test_a_client_that_reads_no_answers_gets_no_more_and_is_cut_off(exchange):
+    web, wire = exchange()
+    web.pause_writing()
+    wire.unwritten_bytes = 200_000
+    web.data_received(b"GET /varz HTTP/1.1\r\n\r\n" * 2)
+    await settle(web)
+    assert (wire.written, wire.is_read) == (b"", False)
+    web._time_out()
+    assert not wire.closed, "it had the time to read a part"
+    wire.unwritten_bytes = 100_000
+    web._time_out()
+    assert not wire.closed, "it has read a part"
+    wire.unwritten_bytes = 0
+    web.resume_writing()
+    await settle(web)
+    assert wire.written.count(b"HTTP/1.1 200") == 2
+    assert wire.is_read
+    wire.unwritten_bytes = 100_000
+    web._time_out()
+    assert wire.closed, "and then no more"
+
+
 async def test_head_has_no_body(exchange):
     web, wire = exchange()
     web.data_received(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    await settle(web)
     assert wire.written.endswith(b"\r\n\r\n")
     assert b"Content-Length: 15" in wire.written
     web.close()
@@ -111,6 +185,7 @@ async def test_head_has_no_body(exchange):
 async def test_base_path(exchange):
     web, wire = exchange(http_base_path="/nats")
     web.data_received(b"GET /nats/varz HTTP/1.1\r\n\r\nGET /nats/ HTTP/1.1\r\n\r\n")
+    await settle(web)
     assert [status for status, _ in answers(wire.written)] == [200, 200]
     web.close()
 
