@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -111,12 +112,14 @@ class _Parser:
         self._includes = includes
         self._position = 0
         self._scopes: list[dict[str, Value]] = []
+        # Every value has a place: counting the lines before each would take as long as the square of the file's length.
+        self._line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     # Places
 
     def _place(self, position: int) -> tuple[int, int]:
-        line_start = self._text.rfind("\n", 0, position) + 1
-        return self._text.count("\n", 0, position) + 1, position - line_start
+        line = bisect_right(self._line_starts, position)
+        return line, position - self._line_starts[line - 1]
 
     def _error(self, message: str, position: int | None = None) -> ConfigError:
         line, column = self._place(self._position if position is None else position)

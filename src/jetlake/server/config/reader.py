@@ -22,7 +22,7 @@ from jetlake.server.config.options import (
     TlsOptions,
 )
 from jetlake.server.config.section import Findings, Section
-from jetlake.server.config.users import read_accounts, read_authorization
+from jetlake.server.config.users import check_names, read_accounts, read_authorization
 from jetlake.server.config.websocket_section import read_websocket
 
 __all__ = ["read_config", "read_file"]
@@ -188,9 +188,7 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
     if accounts is not None:
         options["accounts"], account_users = read_accounts(accounts)
         options["accounts"] = tuple(options["accounts"])
-        for user in account_users:
-            if any(user.name == known.name for known in users):
-                raise ConfigError(f'{accounts.value.place}: Duplicate user "{user.name}" detected')
+        check_names(account_users, {user.name for user in users}, accounts.value)
         users.extend(account_users)
     if section.has("mappings", "maps"):
         options["mappings"] = read_mappings(section.section("mappings", "maps"))

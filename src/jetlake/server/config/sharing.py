@@ -119,7 +119,7 @@ def _check_import(account: SharingAccount, wanted: ImportOptions, by_name: dict[
         SubjectMapping(wanted.subject, wanted.to)
     except ConfigError as error:
         raise _refused(wanted, f"failed to create mapping transform: {error}") from None
-    if _leads_back(account, exporter, wanted, by_name, set()):
+    if _leads_back(account, exporter, wanted, by_name):
         raise _refused(wanted, "import forms a cycle")
 
 
@@ -138,25 +138,24 @@ def find_export(exporter: SharingAccount, wanted: ImportOptions, importer: str) 
 
 
 def _leads_back(
-    start: SharingAccount,
-    account: SharingAccount,
-    wanted: ImportOptions,
-    by_name: dict[str, SharingAccount],
-    seen: set[tuple[str, str]],
+    start: SharingAccount, exporter: SharingAccount, wanted: ImportOptions, by_name: dict[str, SharingAccount]
 ) -> bool:
     """Return whether what is imported comes, over imports of its exporter, from the importing account itself."""
-    subject = wanted.subject.encode()
-    for further in account.imports:
-        if further.kind != wanted.kind or further.account not in by_name:
-            continue
-        if not overlaps(subject, SubjectMapping(further.subject, further.to).local):
-            continue
-        if further.account == start.name:
-            return True
-        if (further.account, further.subject) not in seen:
-            seen.add((further.account, further.subject))
-            if _leads_back(start, by_name[further.account], further, by_name, seen):
+    seen: set[tuple[str, str]] = set()
+    ways = [(exporter, wanted)]
+    while ways:
+        account, earlier = ways.pop()
+        subject = earlier.subject.encode()
+        for further in account.imports:
+            if further.kind != earlier.kind or further.account not in by_name:
+                continue
+            if not overlaps(subject, SubjectMapping(further.subject, further.to).local):
+                continue
+            if further.account == start.name:
                 return True
+            if (further.account, further.subject) not in seen:
+                seen.add((further.account, further.subject))
+                ways.append((by_name[further.account], further))
     return False
 
 

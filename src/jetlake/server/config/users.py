@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config
@@ -23,7 +23,7 @@ from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.sharing_reader import read_exports, read_imports, read_trace
 from jetlake.server.nkey import is_user_nkey
 
-__all__ = ["Authorization", "read_accounts", "read_authorization"]
+__all__ = ["Authorization", "check_names", "read_accounts", "read_authorization"]
 
 _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
@@ -71,11 +71,20 @@ def _users(value: Value, account: str, defaults: Permissions | None, findings: F
     if not isinstance(value.data, list):
         raise ConfigError(f"{value.place}: expected users to be a list of maps")
     users = [_user(entry, account, defaults, findings) for entry in value.data]
-    names = [user.name for user in users]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f'{value.place}: Duplicate user "{name}" detected')
+    check_names(users, set(), value)
     return users
+
+
+def check_names(users: Iterable[User], known: set[str], value: Value) -> None:
+    """Add the names of users to the known ones, which must have none of them.
+
+    Raises:
+        ConfigError: two users have one name; the error names the place of the value.
+    """
+    for user in users:
+        if user.name in known:
+            raise ConfigError(f'{value.place}: Duplicate user "{user.name}" detected')
+        known.add(user.name)
 
 
 def _user(value: Value, account: str, defaults: Permissions | None, findings: Findings) -> User:
@@ -169,6 +178,7 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
     """Read the accounts and all their users."""
     accounts: list[AccountOptions] = []
     users: list[User] = []
+    known: set[str] = set()
     for name, value in section.items():
         if name == GLOBAL_ACCOUNT:
             raise ConfigError(f'{value.place}: "{name}" is a Reserved Account')
@@ -178,10 +188,9 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
         defaults = _permissions(inner.find("default_permissions"), section.findings)
         listed = inner.find("users")
         if listed is not None:
-            for user in _users(listed, name, defaults, section.findings):
-                if any(user.name == known.name for known in users):
-                    raise ConfigError(f'{value.place}: Duplicate user "{user.name}" detected')
-                users.append(user)
+            of_account = _users(listed, name, defaults, section.findings)
+            check_names(of_account, known, value)
+            users += of_account
         limits = _jetstream_limits(inner.find("jetstream"), section.findings)
         accounts.append(
             AccountOptions(

@@ -1,6 +1,7 @@
 """The configuration syntax: what it can say, and where its errors point."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -129,6 +130,30 @@ def test_a_used_variable_is_marked():
     value = parse_text("X = 5\nY = 6\na: $X")
     assert value.data["X"].is_variable
     assert not value.data["Y"].is_variable
+
+
+class CountingText(str):
+    """A text that counts the characters which are looked through to find or count others."""
+
+    looked_through = 0
+
+    def _look(self, start, end):
+        self.looked_through += min(end, len(self)) - start
+
+    def count(self, sub, start=0, end=sys.maxsize):
+        self._look(start, end)
+        return super().count(sub, start, end)
+
+    def rfind(self, sub, start=0, end=sys.maxsize):
+        self._look(start, end)
+        return super().rfind(sub, start, end)
+
+
+def test_the_place_of_a_value_costs_the_same_wherever_it_is():
+    text = CountingText("".join(f"key{number}: {number}\n" for number in range(1000)))
+    value = parse_text(text)
+    assert (value.data["key999"].line, value.data["key999"].column) == (1000, 0)
+    assert text.looked_through <= len(text)
 
 
 PRINTABLE = st.text(alphabet=st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=20)

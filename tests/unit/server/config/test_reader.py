@@ -1,5 +1,7 @@
 """Configuration files to options."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as example_settings
@@ -21,7 +23,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.reader import read_config, read_file
-from jetlake.server.config.sharing import ExportOptions, LatencyOptions, TraceOptions
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, TraceOptions, check_sharing
 
 
 def read(text):
@@ -420,3 +422,47 @@ def test_a_file_without_a_value_is_refused(tmp_path, text):
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.conf: config has no values or is empty"):
         read_file(file)
+
+
+def count_calls(function, *arguments):
+    """Count the Python functions and steps of generators that run."""
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "authorization {{ users: [{}] }}".format,
+        "accounts {{ A {{ users: [{}] }} }}".format,
+        "authorization {{ users: [{{user: first}}] }}, accounts {{ A {{ users: [{}] }} }}".format,
+    ],
+)
+def test_each_user_of_many_takes_the_same_time(text):
+    few, many = (",".join(f"{{user: u{number}}}" for number in range(count)) for count in (100, 400))
+    assert count_calls(read, text(many)) < 5 * count_calls(read, text(few))
+
+
+@pytest.mark.parametrize("kind", ["stream", "service"])
+def test_a_cycle_of_many_imports(kind):
+    count = 1200  # more than Python lets functions call one another
+    accounts = [
+        AccountOptions(
+            name=f"A{number}",
+            exports=(ExportOptions(kind=kind, subject="s.>"),),
+            imports=(ImportOptions(kind=kind, account=f"A{(number + 1) % count}", subject="s.>"),),
+        )
+        for number in range(count)
+    ]
+    with pytest.raises(ConfigError, match="import forms a cycle"):
+        check_sharing(accounts)
