@@ -1,7 +1,10 @@
 """The server as a whole, without sockets: lame duck, reload, timers, defects."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import bcrypt
 import pytest
 
 from jetlake.errors import ConfigError
@@ -96,6 +99,52 @@ async def test_who_stays_after_a_reload(make_server, connect, before, after, sta
     client.send(b"PING\r\n")
     expected = b"PONG\r\n" if stays else b"-ERR 'Authorization Violation'\r\n"
     assert await client.take() == expected
+
+
+HASHED = Secret(bcrypt.hashpw(b"p", bcrypt.gensalt(4)).decode())
+LOGIN = b'CONNECT {"verbose":false,"user":"a","pass":"p"}\r\nPING\r\n'
+
+
+@pytest.mark.parametrize(
+    ("after", "answer"),
+    [
+        ({"name": "a", "password": HASHED, "account": "B"}, b"PONG\r\n"),
+        ({"name": "b", "password": HASHED}, b"-ERR 'Authorization Violation'\r\n"),
+        ({"name": "a", "password": Secret("q")}, b"-ERR 'Authorization Violation'\r\n"),
+    ],
+)
+async def test_a_user_who_is_checked_during_a_reload_is_the_one_of_the_new_options(make_server, connect, after, answer):
+    server = make_server(users=(User(name="a", password=HASHED),), accounts=(AccountOptions(name="B"),))
+    client = connect(server)
+    client.send(LOGIN)
+    await asyncio.sleep(0)  # for the check to begin
+    server.reload(server.options.replace(users=(User(**after),)))
+    while client.connection.handshake.checking:
+        await asyncio.sleep(0)
+    assert await client.take() == answer
+    if answer == b"PONG\r\n":
+        assert client.connection.session.account.name == "B"
+
+
+async def test_no_password_is_hashed_for_clients_that_have_gone(make_server, connect, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(bcrypt, "checkpw", lambda given, _expected: hashed.append(given) is None)
+    loop, free = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, free.wait)
+    server = make_server(users=(User(name="a", password=HASHED),))
+    clients = [connect(server) for _ in range(5)]
+    for client in clients:
+        client.send(LOGIN)
+    for client in clients[:-1]:
+        client.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    free.set()
+    await busy
+    while any(client.connection.handshake.checking for client in clients):
+        await asyncio.sleep(0)
+    assert await clients[-1].take() == b"PONG\r\n"
+    assert len(hashed) == 1
 
 
 @pytest.mark.parametrize(

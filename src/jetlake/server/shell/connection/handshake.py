@@ -216,16 +216,22 @@ class Handshake:
 
     async def _check_in_thread(self, options: ConnectOptions) -> None:
         """Compute a password hash without keeping the loop from its work."""
-        authenticate = self._settings.authenticator.authenticate
+        authenticator, certificate = self._settings.authenticator, self._certificate()
+
+        def authenticate() -> Identity | None:
+            # Hashes wait for a thread: those of clients that have gone meanwhile delay nobody.
+            return None if self._control.closed else authenticator.authenticate(options, self._nonce, certificate)
+
         identity: Identity | None = None
         try:
-            identity = await self._engine_loop.loop.run_in_executor(
-                None, authenticate, options, self._nonce, self._certificate()
-            )
+            identity = await self._engine_loop.loop.run_in_executor(None, authenticate)
         except ConfigError as error:
             self._log.error(f"{self._peer} - {error}")
         self.checking = False
         if not self._control.closed:
+            current = self._settings.authenticator
+            if identity is not None and current is not authenticator:
+                identity = current.recognize(identity, authenticator)  # A reload may have removed the user.
             self._complete(options, identity)
             if identity is not None and not self._control.closed:
                 self.on_checked()
