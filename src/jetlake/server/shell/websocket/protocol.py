@@ -87,7 +87,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._input: deque[bytes] = deque()
         self._client_reads = True
         self._can_write = True
-        self._is_scheduled = False
+        self._is_waiting = False  # for a turn
         self._timer: Timer | None = None
 
     # What asyncio calls
@@ -104,9 +104,12 @@ class WebSocketProtocol(asyncio.Protocol):
         engine_loop.schedule()
 
     def data_received(self, data: bytes) -> None:
+        engine_loop = self._services.engine_loop
+        engine_loop.begin()
         self._input.append(data)
-        if not self._is_scheduled:
-            self._unpack()
+        if not self._is_waiting and (not engine_loop.has_time() or self._unpack_share()):
+            self._wait_for_turn()
+        engine_loop.schedule()
 
     def pause_writing(self) -> None:
         # A client that does not take its pongs gets no more of them.
@@ -118,7 +121,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._can_write = True
         if self._client is not None:
             self._client.resume_writing()
-        self._unpack()
+        self._wait_for_turn()
 
     def eof_received(self) -> bool:
         if self._client is not None:
@@ -134,25 +137,46 @@ class WebSocketProtocol(asyncio.Protocol):
 
     # Reading
 
-    def _unpack(self) -> None:
-        """Unpack received bytes for a bounded time, as far as the client reads."""
-        self._is_scheduled = False
-        loop = self._services.engine_loop.loop
-        deadline_s = loop.time() + _SHARE_S
-        socket = self._socket
-        while self._input and socket is not None and self._client_reads and self._can_write:
-            self._receive(self._next_piece(), socket)
-            socket = self._socket
-            if self._input and loop.time() >= deadline_s:
-                self._is_scheduled = True
-                loop.call_soon(self._unpack)
-                break
-        if socket is None or socket.is_closing():
+    def read_on(self) -> bool:
+        """Unpack another share in a later turn; whether there is one more."""
+        self._is_waiting = self._unpack_share()
+        return self._is_waiting
+
+    def _wait_for_turn(self) -> None:
+        """Unpack the next share when those who wait already have had theirs."""
+        if self._is_waiting:
             return
+        self._is_waiting = True
+        if self._input and self._socket is not None and not self._socket.is_closing():
+            self._socket.pause_reading()
+        self._services.engine_loop.wait_for_turn(self)
+
+    def _unpack_share(self) -> bool:
+        """Unpack received bytes for a bounded time, as far as the client reads; whether there are more."""
+        try:
+            is_over = self._unpack()
+        except Exception as error:
+            self._services.report_defect("a WebSocket", error)
+            self.hang_up()
+            return False
+        socket = self._socket
+        if socket is None or socket.is_closing():
+            return False
         if self._input:
             socket.pause_reading()
         elif self._client_reads and self._can_write:
             socket.resume_reading()
+        return not is_over
+
+    def _unpack(self) -> bool:
+        """Unpack pieces until the time is up; True when there are no more, or the client has to go on first."""
+        ticks = self._services.engine_loop.ticks
+        deadline_s = ticks() + _SHARE_S
+        while self._input and self._socket is not None and self._client_reads and self._can_write:
+            self._receive(self._next_piece(), self._socket)
+            if self._input and ticks() >= deadline_s:
+                return False
+        return True
 
     def _next_piece(self) -> bytes:
         first = self._input.popleft()
@@ -179,11 +203,10 @@ class WebSocketProtocol(asyncio.Protocol):
         socket = self._socket
         if socket is None or socket.is_closing():
             return
-        if not is_reading:
+        if is_reading:
+            self._wait_for_turn()
+        else:
             socket.pause_reading()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            self._services.engine_loop.loop.call_soon(self._unpack)
 
     # The upgrade
 

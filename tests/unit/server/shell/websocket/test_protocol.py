@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from itertools import count
 
 import pytest
 from websockets.frames import Frame, Opcode
@@ -162,8 +163,9 @@ async def test_many_small_bombs_wait_for_the_client_to_read(open_socket):
 
 
 async def test_a_flood_of_pings_leaves_the_loop_to_others(open_socket):
-    _, protocol, transport = open_socket()
+    server, protocol, transport = open_socket()
     await written(transport)
+    server.engine_loop.ticks = count(1, 0.0001).__next__
     flood = masked(b"", Opcode.PING) * 40_000
     protocol.data_received(flood)
     assert not transport.is_reading
@@ -180,8 +182,40 @@ async def test_a_client_that_takes_no_pongs_is_not_read_from(open_socket):
     protocol.data_received(masked(b"x", Opcode.PING))
     assert (transport.written, transport.is_reading) == ([], False)
     protocol.resume_writing()
+    await until(lambda: transport.is_reading)
     assert transport.written == [b"\x8a\x01x"]
-    assert transport.is_reading
+
+
+async def test_many_busy_sockets_share_a_turn(open_socket):
+    server, *first = open_socket()
+    sockets = [first]
+    for _ in range(19):
+        protocol, transport = server.websocket._make_protocol(), type(first[1])()
+        protocol.connection_made(transport)
+        protocol.data_received(UPGRADE + b"\r\n")
+        sockets.append([protocol, transport])
+    for _, transport in sockets:
+        await written(transport)
+    server.engine_loop.ticks = count(1, 0.0002).__next__
+    for protocol, _ in sockets:
+        protocol.data_received(masked(b"", Opcode.PING) * 10_000)
+    assert sum(bool(transport.written) for _, transport in sockets) < 5, "the turn has no time for all of them"
+    assert not any(transport.is_reading for _, transport in sockets)
+    pongs = [0]
+    while sum(pongs) < 20 * 2 * 10_000:
+        before = sum(pongs)
+        await asyncio.sleep(0)
+        pongs = [sum(map(len, transport.written)) for _, transport in sockets]
+        assert sum(pongs) - before < 20_000, "a turn is bounded, however many wait"
+        assert max(pongs) - min(pongs) < 20_000, "and they take turns"
+
+
+async def test_a_defect_ends_its_own_socket(open_socket, monkeypatch):
+    server, protocol, transport = open_socket()
+    monkeypatch.setattr(protocol._core, "receive", lambda _piece: 1 / 0)
+    protocol.data_received(masked(HELLO))
+    assert transport.aborted
+    assert server.defects == 1
 
 
 async def test_a_slow_consumer_is_cut_off(open_socket, clock):
