@@ -10,6 +10,7 @@ from jetlake.model.encoding.times import format_time
 from jetlake.protocol.parser import ServerParser
 from jetlake.protocol.publish_runs import PublishRuns
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
+from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
@@ -81,12 +82,12 @@ class Connection(PeerConnection, Subscriber):
         self._subscriptions = subscriptions = ClientSubscriptions(session, self, writer, services)
         self.handshake = handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
         self.pings = PingTimer(peer, writer, lambda: handshake.awaits_tls, self, services)
-        self._publish_runs = PublishRuns()
+        publish_runs = PublishRuns()
         self._frames = FrameHandler(
-            peer, session, self, handshake, subscriptions, self.pings, writer, self, services, self._publish_runs
+            peer, session, self, handshake, subscriptions, self.pings, writer, self, services, publish_runs
         )
         reader = ConnectionReader(
-            self._make_parser,
+            partial(_make_parser, services.settings, session, publish_runs),
             self,
             writer,
             self.pings,
@@ -102,15 +103,6 @@ class Connection(PeerConnection, Subscriber):
 
     def __str__(self) -> str:
         return str(self.peer)
-
-    def _make_parser(self) -> ServerParser:
-        options = self._settings.options
-        return ServerParser(
-            max_control_line=options.max_control_line,
-            max_payload=self.session.payload_max(options.max_payload),
-            ack_runs=True,
-            publish_runs=self._publish_runs,
-        )
 
     # What asyncio calls
 
@@ -144,6 +136,9 @@ class Connection(PeerConnection, Subscriber):
         self.writer.detach()
         self._reader.detach()
         self.handshake.detach()
+        self._subscriptions.detach()
+        self.pings.detach()
+        self._frames.detach()
         self._registry.disconnected(self)
 
     # What the account calls
@@ -220,3 +215,13 @@ class Connection(PeerConnection, Subscriber):
         self._reader.clear()
         self._registry.closed(self)
         self._log.debug(f"{self} - Client connection closed: {reason}")
+
+
+def _make_parser(settings: Settings, session: Session, publish_runs: PublishRuns) -> ServerParser:
+    options = settings.options
+    return ServerParser(
+        max_control_line=options.max_control_line,
+        max_payload=session.payload_max(options.max_payload),
+        ack_runs=True,
+        publish_runs=publish_runs,
+    )

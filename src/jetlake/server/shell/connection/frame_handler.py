@@ -9,7 +9,7 @@ from jetlake.protocol.parser import GeneralParser
 from jetlake.protocol.publish_runs import PublishRuns
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.control import GONE, ConnectionControl
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.message_trace import MessageTrace, trace_destination
 from jetlake.server.shell.connection.peer import Peer
@@ -67,6 +67,10 @@ class FrameHandler:
         self._services = services
         self._runs = runs
         self._log = services.log
+
+    def detach(self) -> None:
+        """Let go of the connection, which is gone."""
+        self._origin = self._control = GONE
 
     def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
         """Handle a group of frames; publishes that need no check go straight to the account.

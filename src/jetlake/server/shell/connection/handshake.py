@@ -18,7 +18,7 @@ from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError, certificate_of, describe_tls
-from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.control import GONE, ConnectionControl
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session
@@ -62,10 +62,10 @@ class Handshake:
     ) -> None:
         self.checking = False
         self.tls_description: dict[str, str] = {}
-        self.on_checked: Callable[[], None] = lambda: None
-        self.on_bound: Callable[[], None] = lambda: None
+        self.on_checked: Callable[[], None] = _ignore
+        self.on_bound: Callable[[], None] = _ignore
         self.cookies: dict[str, str] = {}
-        self.on_connected: Callable[[], None] = lambda: None
+        self.on_connected: Callable[[], None] = _ignore
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
@@ -119,8 +119,10 @@ class Handshake:
         self._entered = ""
 
     def detach(self) -> None:
-        """Let go of the TLS channel, whose socket is gone."""
+        """Let go of the TLS channel and the connection, which are gone."""
         self._tls = None
+        self._subscriber = self._control = GONE
+        self.on_checked = self.on_bound = self.on_connected = _ignore
 
     # INFO
 
@@ -332,3 +334,7 @@ class Handshake:
         timers = self._engine_loop.timers
         timers.cancel(self._timer)
         self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)
+
+
+def _ignore() -> None:
+    pass

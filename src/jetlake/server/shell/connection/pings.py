@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jetlake.protocol.encoder import PING
 from jetlake.server.engine.core.timers import Timer
-from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.control import GONE, ConnectionControl
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.writer import ConnectionWriter
@@ -60,6 +60,10 @@ class PingTimer:
     def close(self) -> None:
         """Send no more pings."""
         self._timers.cancel(self._timer)
+
+    def detach(self) -> None:
+        """Let go of the connection, which is gone."""
+        self._control = GONE
 
     def take_pong(self) -> None:
         """Handle PONG."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from jetlake.protocol.frames import Frame
 from jetlake.protocol.parser import GeneralParser
-from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.control import GONE, ConnectionControl
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.services import ConnectionServices
@@ -133,7 +133,12 @@ class ConnectionReader:
         self._transport = transport
 
     def detach(self) -> None:
-        """Let go of the socket, which is gone, and of the buffers."""
+        """Let go of the socket and the connection, which are gone, and of the buffers."""
+        self.start_over()
+        self._control = GONE
+
+    def start_over(self) -> None:
+        """Let go of the socket and of what came from it; another socket is to be attached."""
         self._transport = None
         self._inbox = Inbox(self._make_parser())
 

@@ -9,6 +9,7 @@ from jetlake.protocol.subjects import is_valid_subscribe
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.access.permissions import PermissionCheck
+from jetlake.server.shell.connection.control import GONE
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session, may_subscribe
 from jetlake.server.shell.connection.traces import readable
@@ -103,13 +104,17 @@ class ClientSubscriptions:
     def close(self) -> None:
         """End all subscriptions, in steps when there are many."""
         subscriptions, self._by_sid = self._by_sid, {}
-        self._engine_loop.work.begin(self._end(list(subscriptions.values())))
+        self._engine_loop.work.begin(self._end(list(subscriptions.values()), self._subscriber))
 
-    def _end(self, subscriptions: list[Subscription]) -> Steps[None]:
+    def detach(self) -> None:
+        """Let go of the connection, which is gone."""
+        self._subscriber = GONE
+
+    def _end(self, subscriptions: list[Subscription], subscriber: Subscriber) -> Steps[None]:
         yield from _unsubscribe_all(self._session.account, subscriptions)
         # Only now: what a listener delivers again must not reach an inbox of this client.
         for listener in list(self.end_listeners):
-            listener.subscriber_ended(self._subscriber)
+            listener.subscriber_ended(subscriber)
 
 
 def _unsubscribe_all(account: Account, subscriptions: list[Subscription]) -> Steps[None]:

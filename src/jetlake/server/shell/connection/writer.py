@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.control import GONE, ConnectionControl
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
 
@@ -67,8 +67,9 @@ class ConnectionWriter:
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
 
     def detach(self) -> None:
-        """Let go of the socket, which is gone."""
+        """Let go of the socket and the connection, which are gone."""
         self._transport = self.encrypt = None
+        self._subscriber = self._control = GONE
 
     def apply_limits(self) -> None:
         """Take over the limit and the tracing of the options in force."""

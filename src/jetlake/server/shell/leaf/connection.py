@@ -136,6 +136,7 @@ class LeafConnection(PeerConnection):
         self._close("Client Closed" if exc is None else "Read Error")
         self.writer.detach()
         self._reader.detach()
+        self.pings.detach()
 
     # Frames
 
@@ -228,7 +229,7 @@ class LeafConnection(PeerConnection):
             context, name = await loop.run_in_executor(None, self._tls)
             if self.closed:
                 return  # TLS on a transport that is closed never begins, and never ends.
-            self._reader.detach()  # nothing that came in the clear is continued by what comes over TLS
+            self._reader.start_over()  # nothing that came in the clear is continued by what comes over TLS
             secured = await loop.start_tls(transport, self, context, server_hostname=name)
         except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
             self._refuse(f"TLS handshake error: {error}")

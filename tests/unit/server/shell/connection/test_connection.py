@@ -1,6 +1,8 @@
 """A connection without a socket: liveness, pressure, garbage, and how each ends."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -289,3 +291,24 @@ async def test_tls_bytes_on_a_plain_port(make_server, connect, first):
     client = connect(server)
     client.send(first + b"\r\n")
     assert b"Unknown Protocol Operation" in await client.take()
+
+
+async def test_a_connection_is_freed_when_monitoring_forgets_it(make_server, connect):
+    server = make_server(users=(User(name="a", password=Secret("p")),))
+    gc.collect()
+    gc.disable()
+    try:
+        client = await connect(server).hello(user="a", **{"pass": "p"})
+        client.send(b"SUB a 1\r\nSUB b.* q 2\r\nPUB a 1\r\nx\r\nPUB b.c r 1\r\nx\r\nUNSUB 2 5\r\nPUB a 5\r\nin")
+        assert b"MSG a 1 1\r\nx\r\n" in await client.take()
+        client.connection.connection_lost(None)
+        (remembered,) = server._connection_table.recent
+        assert (remembered.in_msgs, remembered.session.identity.user) == (2, "a")
+        parts = [remembered, remembered.handshake, remembered.writer, remembered._reader, remembered._frames]
+        references = list(map(weakref.ref, parts))
+        server._connection_table.recent.clear()
+        del client, remembered, parts
+        await asyncio.sleep(0)
+        assert [reference() for reference in references] == [None] * len(references)
+    finally:
+        gc.enable()
