@@ -91,6 +91,7 @@ class Routing:
         observer: told of all recipients in this account that other servers may want to know; None = there are no
             other servers.
         literals: cached routes by whole subject; changed in place, so that a hot loop may hold the dict.
+        removal_listeners: called with the pattern of all interest that ends, by whoever wants that.
     """
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class Routing:
         self.imported: Imported | None = None
         self.observer: InterestObserver | None = None
         self.literals: dict[bytes, Route] = {}
+        self.removal_listeners: dict[object, Callable[[bytes], None]] = {}
         self._sublist: Sublist[Interest] = Sublist()
         self._families: dict[bytes, Family] = {}
         self._watches: Sublist[Watch] = Sublist()
@@ -239,6 +241,8 @@ class Routing:
         self.stats.removes += 1
         self._wide -= _reaches_jetstream(pattern)
         self._changed(pattern)
+        for listener in self.removal_listeners.values():
+            listener(pattern)
         if self.imported is not None:
             self.imported.removed(interest)
         if self.observer is not None and not isinstance(interest, Remote):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
 from jetlake.protocol.nuid import next_nuid
 from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.routing.interest import Watch
 from jetlake.server.engine.routing.service_latency import REQUEST_TIMEOUT, SERVICE_TIMEOUT, Measurement
 from jetlake.server.engine.routing.subscription import Relay, Subscriber
 
@@ -18,6 +18,8 @@ Schedule = Callable[[int, Callable[[int], None]], object]
 
 # Requests of one import that wait for an answer at a time; beyond, the oldest gets none.
 _WAITING_MAX = 65_536
+# Requests that are looked at in one go when many may have ended: with the inbox of a client, or by their age.
+_GROUP = 100
 # The replies of a fast batch name the batch, and are the same but for their last tokens.
 _FAST_BATCH = b".$FI"
 
@@ -25,11 +27,11 @@ _FAST_BATCH = b".$FI"
 class _Pending:
     """A request that waits for its answer, or for the next one."""
 
-    __slots__ = ("deadline_ns", "measurement", "relay", "watch")
+    __slots__ = ("deadline_ns", "measurement", "relay", "reply")
 
-    def __init__(self, relay: Relay, watch: Watch | None, deadline_ns: int, measurement: Measurement | None) -> None:
+    def __init__(self, relay: Relay, reply: bytes, deadline_ns: int, measurement: Measurement | None) -> None:
         self.relay = relay
-        self.watch = watch
+        self.reply = reply
         self.deadline_ns = deadline_ns
         self.measurement = measurement
 
@@ -62,7 +64,14 @@ class Responses:
         self._now_ns = now_ns
         self._schedule = schedule
         self._is_scheduled = False
-        self._pending: dict[bytes, _Pending] = {}  # the oldest first
+        self._pending: OrderedDict[bytes, _Pending] = OrderedDict()  # the oldest first
+        # Requests that end with the interest in their reply, by the reply. When interest ends, replies that may
+        # have lost theirs are looked at in groups, and then the requests that have ended.
+        self._by_reply: dict[bytes, dict[bytes, None]] = {}
+        self._unchecked: dict[bytes, None] = {}
+        self._are_all_unchecked = False
+        self._ended: dict[bytes, None] = {}
+        self._is_checking = False
         self._reverse: Responses | None = None
         self._batch_prefix = b"_R_." + next_nuid().encode() + b"."
 
@@ -80,11 +89,11 @@ class Responses:
             inner = b"_R_." + next_nuid().encode()
         congested = partial(self._is_congested, reply)
         relay = Relay(inner, partial(self._pass_back, inner, reply), congested)
-        watch = None
+        self._pending[inner] = _Pending(relay, reply, self._now_ns() + self._threshold_ns, measurement)
         if self._kind != "singleton" or measurement is not None:
             # A pull, for instance, ends with the subscription of its inbox.
-            watch = self._requester.watch_interest(reply, partial(self._check_interest, inner, reply))
-        self._pending[inner] = _Pending(relay, watch, self._now_ns() + self._threshold_ns, measurement)
+            self._requester.removal_listeners[self] = self._interest_ended
+            self._by_reply.setdefault(reply, {})[inner] = None
         if measurement is not None:
             self._schedule_expiry()
         self._responder.link(relay)
@@ -99,9 +108,13 @@ class Responses:
         pending = self._pending.pop(inner, None)
         if pending is None:
             return None
+        self._ended.pop(inner, None)
+        alike = self._by_reply.get(pending.reply)
+        if alike is not None:
+            alike.pop(inner, None)
+            if not alike:
+                del self._by_reply[pending.reply]
         self._responder.unlink(pending.relay)
-        if pending.watch is not None:
-            self._requester.unwatch(pending.watch)
         if pending.measurement is not None and failure is not None:
             pending.measurement.fail(*failure)
         return pending.measurement
@@ -110,13 +123,14 @@ class Responses:
         """End all waits."""
         for inner in tuple(self._pending):
             self.forget(inner)
+        self._requester.removal_listeners.pop(self, None)
         if self._reverse is not None:
             reverse, self._reverse = self._reverse, None
             reverse.close()
 
     def _drop_expired(self) -> None:
         now_ns = self._now_ns()
-        while self._pending:
+        for _ in range(min(_GROUP, len(self._pending))):
             oldest = next(iter(self._pending))
             if self._pending[oldest].deadline_ns > now_ns and len(self._pending) < _WAITING_MAX:
                 break
@@ -134,9 +148,35 @@ class Responses:
         if self._pending:
             self._schedule_expiry()
 
-    def _check_interest(self, inner: bytes, reply: bytes) -> None:
-        if not self._requester.has_interest(reply):
-            self.forget(inner, REQUEST_TIMEOUT)
+    def _interest_ended(self, pattern: bytes) -> None:
+        if not self._by_reply:
+            return
+        if b"*" in pattern or b">" in pattern:
+            self._are_all_unchecked = True
+        elif pattern in self._by_reply:
+            self._unchecked[pattern] = None
+        else:
+            return
+        if not self._is_checking:
+            self._is_checking = True
+            self._schedule(self._now_ns(), self._check_interest)
+
+    def _check_interest(self, now_ns: int) -> None:
+        """End requests whose reply has no interest any more, a group at a time."""
+        for _ in range(_GROUP):
+            if self._ended:
+                self.forget(self._ended.popitem()[0], REQUEST_TIMEOUT)
+            elif self._unchecked:
+                reply, _ = self._unchecked.popitem()
+                if not self._requester.has_interest(reply):
+                    self._ended.update(self._by_reply.get(reply, {}))
+            elif self._are_all_unchecked:
+                self._are_all_unchecked = False
+                self._unchecked = dict.fromkeys(self._by_reply)
+            else:
+                self._is_checking = False
+                return
+        self._schedule(now_ns, self._check_interest)
 
     def _is_congested(self, reply: bytes) -> bool:
         return self._requester.route(reply).congested
@@ -157,11 +197,11 @@ class Responses:
             if measurement is not None:
                 measurement.answer(origin)
         else:
-            pending = self._pending.pop(inner, None)
+            pending = self._pending.get(inner)
             if pending is None:
                 return False
             pending.deadline_ns = self._now_ns() + self._threshold_ns
-            self._pending[inner] = pending
+            self._pending.move_to_end(inner)
         if reply and not reply.startswith(b"$JS.ACK."):
             reply = self._expect_reverse(reply)
         return self._requester.send_to(outer, [(outer if subject == address else subject, reply, header, payload)]) > 0

@@ -34,6 +34,7 @@ class World:
 
     def __init__(self):
         self.now_ns = 0
+        self.scheduled = []
         self.a, self.b = Account("A"), Account("B")
         self.in_a, self.in_b = Client("A"), Client("B")
 
@@ -43,8 +44,16 @@ class World:
             [StreamImport(self.a, SubjectMapping(*names)) for names in streams],
             [ServiceImport(self.a, SubjectMapping(*names), False, response, THRESHOLD_NS) for names in services],
             lambda: self.now_ns,
-            lambda *_: None,
+            lambda *scheduled: self.scheduled.append(scheduled),
         )
+
+    def run_due(self):
+        """Run what is due, and return how much that was."""
+        due = [callback for deadline_ns, callback in self.scheduled if deadline_ns <= self.now_ns]
+        self.scheduled = [later for later in self.scheduled if later[0] > self.now_ns]
+        for callback in due:
+            callback(self.now_ns)
+        return len(due)
 
     def ask(self, reply=b"inbox"):
         """Send a request, and return the reply subject that the service sees."""
@@ -132,7 +141,47 @@ def test_a_request_ends_with_the_inbox(world):
     inner = world.ask(b"other")
     assert world.a.has_interest(inner)
     world.b.unsubscribe(subscription)
+    while world.run_due():
+        pass
     assert not world.a.has_interest(inner)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_many_requests_end_with_their_inbox_in_groups(world, is_shared):
+    serve(world, "stream")
+    inbox = world.b.subscribe(b"many.*", b"3", world.in_b)
+    other = world.b.subscribe(b"few.1", b"4", world.in_b)
+    inners = [world.ask(b"many.1" if is_shared else b"many.%d" % number) for number in range(1000)]
+    kept = [world.ask(), world.ask(b"few.1")]
+    everything = world.b.subscribe(b">", b"5", world.in_b)
+    world.b.unsubscribe(everything)
+    while world.run_due():
+        pass
+    assert world.a.interest_count == 1 + 1000 + 2, "all have their inbox still"
+    world.b.unsubscribe(inbox)
+    left = [world.a.interest_count]
+    while world.run_due():
+        left.append(world.a.interest_count)
+        assert left[-2] - left[-1] <= 100, "a bounded number at a time"
+    assert not any(map(world.a.has_interest, inners))
+    assert all(map(world.a.has_interest, kept))
+    world.b.unsubscribe(other)
+    while world.run_due():
+        pass
+    assert list(map(world.a.has_interest, kept)) == [True, False]
+    world.imports.close()
+    assert not world.b.removal_listeners
+
+
+def test_many_requests_that_are_too_old_are_forgotten_in_groups(world):
+    serve(world)
+    inners = [world.ask() for _ in range(1000)]
+    world.now_ns = THRESHOLD_NS
+    left = world.a.interest_count
+    while any(map(world.a.has_interest, inners)):
+        world.ask()
+        assert left - 100 <= world.a.interest_count <= left
+        left = world.a.interest_count
 
 
 def test_waiting_requests_are_bounded(world, monkeypatch):
