@@ -166,6 +166,7 @@ class LeafLink(RemoteLink):
         """
         run: list[Message] = []
         address = b""
+        refused_replies = self._rules.refused_replies
         for frame in frames:
             subject, reply = frame.subject, frame.reply
             self.in_msgs += 1
@@ -173,6 +174,9 @@ class LeafLink(RemoteLink):
             stored = b""
             if reply.startswith(b"$JS.ACK."):
                 reply, stored = _split_reply(reply)
+            elif reply.startswith(refused_replies):
+                self._report(f"a message of the hub on {subject!r} named {reply!r} as its reply, and gets no answer")
+                reply = b""
             if run and not (stored and subject == address and frame.queues == self.groups):
                 self.account.send_to(address, run, self)
                 run = []

@@ -23,6 +23,9 @@ class LeafRules:
         remote: what the configuration denies.
         domain: this server's JetStream domain; empty = none.
         info: the hub's INFO, with what its user may do.
+
+    Attributes:
+        refused_replies: replies with these prefixes are not taken from the hub: JetStream here would act on the answer.
     """
 
     def __init__(self, remote: LeafRemote, domain: str, info: HubInfo) -> None:
@@ -34,6 +37,7 @@ class LeafRules:
         self._never_wanted = [subject.encode() for subject in never_wanted]
         self._sent = _rules(info.exports, never_sent)
         self._wanted = _rules(info.imports, never_wanted)
+        self.refused_replies = tuple(subject.removesuffix(">").encode() for subject in (*_LOCAL, *own))
         self._has_own_rules = bool(info.exports or remote.deny_exports)
 
     def may_send(self, subject: bytes) -> bool:

@@ -78,6 +78,28 @@ async def test_each_side_keeps_its_own_jetstream(hub):
     assert heard == [b"a"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "is_kept"),
+    [
+        (b"$JS.API.STREAM.DELETE.S", False),
+        (b"$JS.edge.API.STREAM.DELETE.S", False),
+        (b"$KV.bucket.key", False),
+        (b"$OBJ.bucket.C.x", False),
+        (b"$JS.hub.API.STREAM.DELETE.S", True),
+        (b"$JS.FC.S.c.x", True),
+        (b"_INBOX.x", True),
+    ],
+)
+async def test_no_answer_is_a_request_in_the_name_of_the_hub(hub, make_server, reply, is_kept):
+    server = make_server()
+    client = await Client(server).hello()
+    client.send(b"SUB a 1\r\n")
+    end = await hub(server=server).join()
+    end.send(b"LMSG a %b 1\r\nx\r\n" % reply)
+    assert await client.take() == (b"MSG a 1 %b 1\r\nx\r\n" % reply if is_kept else b"MSG a 1 1\r\nx\r\n")
+    assert len(end.reports) == (not is_kept)
+
+
 async def test_denied_imports_and_exports(hub, make_server):
     server = make_server()
     client = await Client(server).hello()
