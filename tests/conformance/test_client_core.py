@@ -351,6 +351,57 @@ async def test_a_server_that_breaks_the_protocol_right_behind_its_welcome():
     await listener.wait_closed()
 
 
+@pytest.fixture
+async def scripted():
+    """Starts servers that send what they are told with their INFO, and with their first PONG; gives their address."""
+    listeners = []
+
+    async def serve(*, behind_info=b"", behind_pong=b""):
+        async def greet(reader, writer):
+            writer.write(b'INFO {"max_payload":1048576,"headers":true}\r\n' + behind_info)
+            try:
+                await reader.readuntil(b"PING\r\n")
+                writer.write(b"PONG\r\n" + behind_pong)
+                while await reader.readuntil(b"PING\r\n"):
+                    writer.write(b"PONG\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError):
+                writer.close()
+
+        listeners.append(await asyncio.start_server(greet, "127.0.0.1", 0))
+        return f"nats://127.0.0.1:{listeners[-1].sockets[0].getsockname()[1]}"
+
+    yield serve
+    for listener in listeners:
+        listener.close()
+        await listener.wait_closed()
+
+
+async def test_an_info_right_behind_the_welcome_counts(scripted):
+    ducks = []
+    later = b'INFO {"max_payload":1024,"headers":true,"connect_urls":["127.0.0.1:9"],"ldm":true}\r\n'
+    address = await scripted(behind_pong=later)
+    async with jetlake.connect(address, on_lame_duck=lambda: ducks.append(1)) as client:
+        await client.flush()
+        assert client.max_payload == 1024
+        assert client.server_info.ldm
+        assert ducks == [1]
+        assert "nats://127.0.0.1:9" in client.servers
+
+
+async def test_a_complaint_right_behind_the_welcome_is_the_reason(scripted):
+    lost = []
+    address = await scripted(behind_pong=b"PING\r\n-ERR 'User Authentication Expired'\r\n")
+    client = await jetlake.connect(address, on_disconnected=lost.append)
+    await client.close()
+    assert "Expired" in str(lost[0])
+
+
+async def test_a_complaint_right_behind_the_greeting_is_the_reason(scripted):
+    address = await scripted(behind_info=b"-ERR 'maximum connections exceeded'\r\n")
+    with pytest.raises(NoServersError, match="maximum connections exceeded"):
+        await jetlake.connect(address)
+
+
 async def test_no_threads_and_no_tasks_are_left_behind(core):
     before = asyncio.all_tasks()
     threads = set(threading.enumerate())

@@ -1,18 +1,21 @@
 """JWT credentials against a nats-server in operator mode, which our server does not have."""
 
+import asyncio
+
 import nkeys
 import pytest
 from client_support import key
 from operators import creds_text, operator_mode
 from servers import make_server
 
-from jetlake.errors import AuthorizationError
+from jetlake.client.connection.socket_connection import connect_socket
+from jetlake.errors import AuthorizationError, InvalidOptionError
 
 
 @pytest.fixture
-async def operator_server():
+async def operator_server(request):
     """A server, and the text of a creds file that it takes."""
-    config, credentials = operator_mode()
+    config, credentials = operator_mode(getattr(request, "param", -1))
     server = make_server("nats-server", config, ["no_jetstream"])
     try:
         await server.start()
@@ -47,3 +50,18 @@ async def test_functions_give_jwts(operator_server, clients):
     client = await clients(server, credentials=lambda: asked.append(1) or text, reconnect_wait=0.01)
     await client.force_reconnect()
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("operator_server", [1024], indirect=True)
+async def test_a_users_own_payload_limit_is_known(operator_server, clients, tmp_path):
+    server, text = operator_server
+    client = await clients(server, credentials=text)
+    # A server that speaks in two writes tells the limit a moment after its welcome.
+    await client.flush()
+    assert client.max_payload == 1024
+    with pytest.raises(InvalidOptionError, match="1024"):
+        client.publish("a", bytes(1025))
+    path = tmp_path / "worker.creds"
+    path.write_text(text)
+    with await asyncio.to_thread(connect_socket, server.url, credentials=path) as connection:
+        assert connection.max_payload == 1024

@@ -35,8 +35,11 @@ def creds_text(jwt, seed):
     )
 
 
-def operator_mode():
-    """The configuration of a server in operator mode, and the text of a creds file that it takes."""
+def operator_mode(payload_bytes_max=-1):
+    """The configuration of a server in operator mode, and the text of a creds file that it takes.
+
+    The JWT of the user limits payloads; to nothing by default.
+    """
     operator, _ = key(nkeys.PREFIX_BYTE_OPERATOR, 1)
     account, _ = key(nkeys.PREFIX_BYTE_ACCOUNT, 2)
     system, _ = key(nkeys.PREFIX_BYTE_ACCOUNT, 3)
@@ -58,7 +61,10 @@ def operator_mode():
     system_jwt = token(operator, system.public_key.decode(), "system", limits)
     operator_jwt = token(operator, operator.public_key.decode(), "operator", {"type": "operator"})
     user_jwt = token(
-        account, user.public_key.decode(), "worker", {"type": "user", "subs": -1, "data": -1, "payload": -1}
+        account,
+        user.public_key.decode(),
+        "worker",
+        {"type": "user", "subs": -1, "data": -1, "payload": payload_bytes_max},
     )
     config = f"""
         operator: {operator_jwt}

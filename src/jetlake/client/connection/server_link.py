@@ -190,6 +190,8 @@ class ServerLink:
         self._events.connected(wire, is_first=is_first)
         if not is_first:
             self._wake()
+        if self.wire is wire:
+            wire.start()
 
     def take_info(self, info: ServerInfo) -> None:
         """Keep an INFO of the server, and learn the addresses of its cluster."""

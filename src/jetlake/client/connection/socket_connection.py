@@ -56,7 +56,6 @@ class SocketConnection:
         address: where it is.
         inbox: a subject under which everything is this connection's own; requests use numbers below it.
         closed: whether it was closed or broke.
-        max_payload: the most bytes of headers and payload that the server takes.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class SocketConnection:
         self.options = options
         self.inbox = self.new_inbox()
         self.closed = False
-        self.max_payload = info.max_payload
         self._parser = parser or ClientParser()
         self._arrived: list[Msg] = []
         self._next_sid = int(_REQUESTS_SID)
@@ -87,6 +85,11 @@ class SocketConnection:
     def server_version(self) -> str:
         """The server's version, such as `2.15.1`."""
         return self.info.version
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of headers and payload that the server takes."""
+        return self.info.max_payload
 
     def new_inbox(self) -> bytes:
         """Return a subject that nobody else uses, to receive replies on."""
@@ -387,7 +390,7 @@ def greet_socket(
             sock = context.wrap_socket(sock, server_hostname=hostname)
             secure = True
         sock.sendall(connect_frame(options, address, info, secure=secure) + encoder.PING)
-        _await_pong(sock, parser, deadline, address)
+        info = _await_pong(sock, parser, deadline, address) or info
         return SocketConnection(sock, address, info, options, parser)
     except BaseException:
         sock.close()
@@ -401,11 +404,19 @@ def _await_info(sock: socket.socket, parser: ClientParser, deadline: float, addr
                 return read_info(frame.json)
 
 
-def _await_pong(sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress) -> None:
-    while True:
+def _await_pong(
+    sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress
+) -> ServerInfo | None:
+    """Wait for the welcome; returns the INFO that came with it, which knows the account, if there was one."""
+    info = None
+    is_welcome = False
+    while not is_welcome:
         for frame in _greeting_frames(sock, parser, deadline, address):
-            if isinstance(frame, Pong):
-                return
+            if isinstance(frame, Info):
+                info = read_info(frame.json)
+            elif isinstance(frame, Pong):
+                is_welcome = True
+    return info
 
 
 def _greeting_frames(sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress) -> list[Frame]:

@@ -33,8 +33,8 @@ class WireProtocol(asyncio.Protocol):
 
     Args:
         message_type: what the parser builds of a message.
-        on_frames: takes the frames of each read once the greeting is done.
-        on_lost: called once when the connection is gone after the greeting.
+        on_frames: takes the frames of each read after `start`.
+        on_lost: called once when the connection is gone after `start`.
         traffic: counts what is read and written.
     """
 
@@ -54,8 +54,10 @@ class WireProtocol(asyncio.Protocol):
         self._traffic = traffic
         self._greeting: asyncio.Future[ServerInfo] = self._loop.create_future()
         self._welcome: asyncio.Future[None] | None = None
-        self._is_welcome = False
-        self._abort_reason: Exception | None = None
+        self._is_started = False
+        # What came behind the welcome, until `start`.
+        self._early: list[Frame] = []
+        self._failure: Exception | None = None
         self._resumed: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -70,12 +72,24 @@ class WireProtocol(asyncio.Protocol):
         if context is not None:
             await self._start_tls(context, options.tls_hostname or address.host)
             secure = True
+        self._check_failure()
         self._welcome = self._loop.create_future()
         self.write(connect_frame(options, address, info, secure=secure) + encoder.PING)
         await self._welcome
-        if self._abort_reason is not None:
-            raise self._abort_reason  # What came right behind the welcome has ended the connection already.
+        self._check_failure()
         return info
+
+    def _check_failure(self) -> None:
+        """Raise what has ended the connection right behind the server's answer."""
+        if self._failure is not None:
+            raise self._failure
+
+    def start(self) -> None:
+        """Deliver what comes, beginning with what came right behind the welcome: a newer INFO, for one."""
+        self._is_started = True
+        early, self._early = self._early, []
+        if early:
+            self._on_frames(early)
 
     async def _start_tls(self, context: SSLContext, hostname: str) -> None:
         assert self.transport is not None
@@ -94,7 +108,7 @@ class WireProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._traffic.bytes_received += len(data)
         frames = self._feed(data)
-        if self._is_welcome:
+        if self._is_started:
             if frames:
                 self._on_frames(frames)
         else:
@@ -105,7 +119,7 @@ class WireProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.resume_writing()
         error = exc or ClientConnectionError("the server closed the connection")
-        if self._is_welcome:
+        if self._is_started:
             self._on_lost(self, exc)
         else:
             self._refuse(error)
@@ -144,9 +158,8 @@ class WireProtocol(asyncio.Protocol):
 
     def abort(self, error: Exception) -> None:
         """Close at once; nothing that is buffered is written."""
-        if self._is_welcome:
-            self._is_welcome = False
-            self._abort_reason = error
+        if self._is_started:
+            self._is_started = False
             self._feed = _deaf
             self.resume_writing()
             self._on_lost(self, error)
@@ -156,6 +169,9 @@ class WireProtocol(asyncio.Protocol):
             self.transport.abort()
 
     def _greet_frames(self, frames: list[Frame]) -> None:
+        if self._welcome is not None and self._welcome.done():
+            self._early += frames
+            return
         for position, frame in enumerate(frames):
             if isinstance(frame, Info) and not self._greeting.done():
                 try:
@@ -165,15 +181,13 @@ class WireProtocol(asyncio.Protocol):
             elif isinstance(frame, Err):
                 self._refuse(complaint(frame.text))
             elif isinstance(frame, Pong) and self._welcome is not None and not self._welcome.done():
-                self._is_welcome = True
                 self._welcome.set_result(None)
-                rest = frames[position + 1 :]
-                if rest:
-                    self._on_frames(rest)
+                self._early = frames[position + 1 :]
                 return
 
     def _refuse(self, error: Exception) -> None:
         """Fail the handshake; the first reason counts."""
+        self._failure = self._failure or error
         for waiting in (self._greeting, self._welcome):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)

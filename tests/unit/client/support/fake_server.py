@@ -60,6 +60,9 @@ class FakeWire:
     async def writable(self):
         pass
 
+    def start(self):
+        pass
+
     def deliver(self, data):
         """Let bytes come from the server, as one read."""
         if self.alive:
