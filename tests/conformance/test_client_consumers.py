@@ -582,6 +582,20 @@ async def test_pinned_clients(js):
             assert second.pin_id == (await consumer.info()).priority_groups[0].pinned_client_id
 
 
+@pytest.mark.parametrize("policy", ["pinned_client", "overflow"])
+async def test_a_pin_that_a_message_was_stored_with_is_none(js, policy):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    for pin in ("of another consumer", "\udcff"):
+        await js.publish("s.1", headers={"Nats-Pin-Id": pin})
+    consumer = await stream.create_consumer("c", priority_policy=policy, priority_groups=["jobs"])
+    pins = []
+    async with consumer.consume(group="jobs", on_pinned=pins.append) as messages:
+        for _ in range(2):
+            await (await messages.next(5)).ack()
+    pinned = (await consumer.info()).priority_groups
+    assert pins == ([pinned[0].pinned_client_id] if policy == "pinned_client" else [])
+
+
 async def _has_waiting(consumer, count):
     return (await consumer.info()).num_waiting >= count
 

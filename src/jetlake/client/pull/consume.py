@@ -27,7 +27,7 @@ from jetlake.errors import (
     PullStatusError,
 )
 from jetlake.model.ack_subject import delivery_count
-from jetlake.protocol.headers import find_value
+from jetlake.model.enums import PriorityPolicy
 
 __all__ = ["Consume", "PinnedCallback", "UnpinnedCallback"]
 
@@ -74,6 +74,7 @@ class _ConsumerSource:
     __slots__ = (
         "_connection",
         "_consumer",
+        "_is_pinned",
         "_last_deliveries",
         "_on_pinned",
         "_on_unpinned",
@@ -95,6 +96,7 @@ class _ConsumerSource:
         self._connection = connection
         self._consumer = consumer
         self._puller = puller
+        self._is_pinned = consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT
         self._options = options
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
@@ -111,7 +113,7 @@ class _ConsumerSource:
     def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
         """Take all messages; those in their last delivery are handed out first."""
         self._consumer.prepare(messages)
-        if self._options.group.group:
+        if self._is_pinned:
             self._read_pin(messages[-1])
         if self._last_deliveries is not None:
             messages = self._last_deliveries.put_first(messages)
@@ -190,9 +192,11 @@ class _ConsumerSource:
 
     def _read_pin(self, message: Message) -> None:
         state = self._puller.state
-        pin = find_value(message.raw_header, b"Nats-Pin-Id") if message.raw_header else None
-        if pin and pin.decode() != state.pin_id:
-            state.pin_id = pin.decode()
+        # The server's header is the last one: a message may be stored with the pin of a consumer that it came from.
+        found = message.raw_header.rpartition(b"\r\nNats-Pin-Id:")
+        pin = found[2].partition(b"\r\n")[0].strip().decode("utf-8", "replace") if found[1] else ""
+        if pin and pin != state.pin_id:
+            state.pin_id = pin
             if self._on_pinned is not None:
                 self._notify(self._on_pinned, state.pin_id)
 
