@@ -348,7 +348,10 @@ class Connection:
         if not is_first:
             for receiver in self.receivers():
                 receiver.reconnected()
-        self._outbox.send_kept()
+        dropped = self._outbox.send_kept(self.max_payload)
+        if dropped:
+            told = f"{self.address} takes {self.max_payload} bytes of headers and payload at most"
+            self.signal(InvalidOptionError(f"{told}: {dropped} larger messages that waited for a server were dropped"))
         if not is_first:
             self._events.emit(self.options.on_reconnected)
 

@@ -221,15 +221,28 @@ class Outbox:
         if subscriptions:
             self.send_run(subscriptions, subscriptions.count(b"\r\n"))
 
-    def send_kept(self) -> None:
+    def send_kept(self, payload_bytes_max: int) -> int:
         """Write what is sent already on this connection, then the kept frames.
 
         What receivers send again comes first, so that an acknowledgement never overtakes a publish that was called
         before it.
+
+        Args:
+            payload_bytes_max: most bytes of headers and payload that this server takes; for more it would close the
+                connection, and take the frames behind with it.
+
+        Returns:
+            How many publishes were dropped, because they are larger.
         """
-        self.frames += self._kept.values()
+        dropped = 0
+        for frames in self._kept.values():
+            if len(frames) > payload_bytes_max and max(sizes := _publish_sizes(frames)) > payload_bytes_max:
+                dropped += len(sizes)
+            else:
+                self.frames.append(frames)
         self._forget_kept()
         self.end_turn()
+        return dropped
 
     def disconnected(self) -> int:
         """Keep the unsent frames, since the server is gone, and return how many publishes of them found no room.
@@ -241,12 +254,12 @@ class Outbox:
         self._grow()
         unsent = [frame for frame in self.frames if frame.startswith((b"PUB ", b"HPUB "))]
         self.frames.clear()
-        return sum(_count_publishes(frame) for frame in unsent if not self._keep(frame))
+        return sum(len(_publish_sizes(frame)) for frame in unsent if not self._keep(frame))
 
     @property
     def kept_messages(self) -> int:
         """The publishes that wait for a server, without requests, whose callers learn of it."""
-        return sum(_count_publishes(frames) for key, frames in self._kept.items() if type(key) is int)
+        return sum(len(_publish_sizes(frames)) for key, frames in self._kept.items() if type(key) is int)
 
     def forget_unsent(self, inbox: bytes) -> None:
         """Do not send what waits for a server and asks for an answer under this inbox: its owner sees to it."""
@@ -291,15 +304,16 @@ def _reply(frame: bytes) -> bytes:
     return parts[2] if len(parts) > 2 else b""
 
 
-def _count_publishes(frames: bytes) -> int:
-    """Count PUB and HPUB frames that follow each other."""
-    count = position = 0
+def _publish_sizes(frames: bytes) -> list[int]:
+    """Return the bytes of headers and payload of PUB and HPUB frames that follow each other."""
+    sizes = []
+    position = 0
     while position < len(frames):
         line_end = frames.index(b"\r\n", position)
         size = int(frames[frames.rindex(b" ", position, line_end) : line_end])
         position = line_end + size + 4
-        count += 1
-    return count
+        sizes.append(size)
+    return sizes
 
 
 class Relief:

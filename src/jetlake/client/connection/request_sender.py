@@ -65,7 +65,7 @@ class RequestSender:
             PermissionsError: the server refuses the subject, or the inbox for the answer.
         """
         check_loop(self._loop)
-        reply, answer = self._requests.begin(subject, timeout_s or self._timeout_s)
+        reply, answer = self._requests.begin(subject, len(header) + len(payload), timeout_s or self._timeout_s)
         try:
             if header:
                 frame = encoder.hpub(subject, reply, header, payload)

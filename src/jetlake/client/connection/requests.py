@@ -15,6 +15,7 @@ from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.errors import (
     AckRefusedError,
     DisconnectedError,
+    InvalidOptionError,
     NoRespondersError,
     PermissionsError,
     RequestTimeoutError,
@@ -37,10 +38,13 @@ def _refusal(subject: bytes, reason: str) -> NoRespondersError:
 
 
 class _Request:
-    __slots__ = ("answer", "deadline", "frame", "is_lost", "repeat_at", "subject", "timeout_s")
+    __slots__ = ("answer", "deadline", "frame", "is_lost", "repeat_at", "size", "subject", "timeout_s")
 
-    def __init__(self, subject: bytes, timeout_s: float, deadline: float, answer: asyncio.Future[Message]) -> None:
+    def __init__(
+        self, subject: bytes, size: int, timeout_s: float, deadline: float, answer: asyncio.Future[Message]
+    ) -> None:
         self.subject = subject
+        self.size = size
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.answer = answer
@@ -97,8 +101,13 @@ class Requests(Receiver):
         self._sweep_at = _NEVER
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def begin(self, subject: bytes, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
+    def begin(self, subject: bytes, size: int, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
         """Return a reply subject for a request, and the future of its answer.
+
+        Args:
+            subject: where the request goes.
+            size: the bytes of its headers and payload.
+            timeout_s: how long its answer may take.
 
         Raises:
             PermissionsError: the server refused the subscription of the inbox on this connection.
@@ -110,7 +119,7 @@ class Requests(Receiver):
         token = b"%d" % self._next
         deadline = self._loop.time() + timeout_s
         answer: asyncio.Future[Message] = self._loop.create_future()
-        self._waiting[token] = _Request(subject, timeout_s, deadline, answer)
+        self._waiting[token] = _Request(subject, size, timeout_s, deadline, answer)
         if deadline < self._sweep_at:
             self._arm(deadline)
         return self._prefix + token, answer
@@ -155,8 +164,15 @@ class Requests(Receiver):
         self._waiting = repeated
 
     def reconnected(self) -> None:
-        """Send again what was lost with the last connection."""
-        for request in self._waiting.values():
+        """Send again what was lost with the last connection; fail what is larger than this server takes."""
+        for token, request in list(self._waiting.items()):
+            try:
+                self._outbox.check_size(request.size)
+            except InvalidOptionError as error:
+                self.forget(self._prefix + token)
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+                continue
             if request.is_lost:
                 request.is_lost = False
                 self._outbox.send(request.frame)

@@ -67,6 +67,7 @@ class ManyMessages:
         self._chunk_max = min(_CHUNK_MAX, window.messages_max)
         self._ahead = 1
         self._is_slow = False
+        self._largest = 0
 
     def steps(self, source: Iterator[MessageLike]) -> Iterator[Coroutine[Any, Any, None]]:
         """Publish all messages: each step is awaited on the event loop before the next one; then all are stored.
@@ -161,8 +162,9 @@ class ManyMessages:
             return None
         sizes = list(map(len, payloads))
         size = sum(sizes)
+        self._largest = max(sizes)
         self._chunk_max = max(1, min(_CHUNK_MAX, self._window.messages_max, _CHUNK_BYTES * len(sizes) // (size + 1)))
-        if size > 4 * _CHUNK_BYTES or max(sizes) > self._payload_bytes_max():
+        if size > 4 * _CHUNK_BYTES or self._largest > self._payload_bytes_max():
             return None
         return raw, payloads  # type: ignore[return-value]
 
@@ -172,7 +174,7 @@ class ManyMessages:
         start = 0
         while start < len(chunk):
             await window.room()
-            if not window.is_connected:
+            if not window.is_connected or self._largest > self._payload_bytes_max():
                 await self._put_each(chunk[start:])
                 return
             end = start + window.messages_max - window.pending

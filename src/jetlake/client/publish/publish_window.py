@@ -20,7 +20,7 @@ from jetlake.client.publish.single_message import SingleMessage
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
 from jetlake.client.publish.window_room import WindowRoom
-from jetlake.errors import ConnectionClosedError, DisconnectedError, PermissionsError
+from jetlake.errors import ConnectionClosedError, DisconnectedError, InvalidOptionError, PermissionsError
 from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["PublishWindow"]
@@ -303,6 +303,7 @@ class PublishWindow(Receiver):
         self._sender.is_connected = True
         self._deadlines.clear()
         self._unheard.clear()
+        self._give_up_larger()
         # In the order of publishing, which later attempts have changed.
         for reply in sorted(self._pending, key=self._sender.number):
             self._pending[reply] = pending = self._pending.pop(reply)
@@ -310,6 +311,18 @@ class PublishWindow(Receiver):
             self._connection.send(pending.frame(reply))
         if self._pending and self._deadlines.timer is None:
             self._deadlines.arm(self._half_time())
+
+    def _give_up_larger(self) -> None:
+        """Give up what is larger than this server takes, which would close every connection again."""
+        failed = []
+        for reply, pending in list(self._pending.items()):
+            try:
+                self._connection.check_size(len(pending.header) + len(pending.payload))
+            except InvalidOptionError as error:
+                failed.append(self._under_way.give_up(reply, error))
+        if failed:
+            self._failures.report(failed)
+            self._room.wake()
 
     def ended(self, error: Exception | None) -> None:
         self._sender.is_connected = False

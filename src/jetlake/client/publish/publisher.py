@@ -133,6 +133,10 @@ class Publisher:
 
     def put_now(self, message: OutgoingMessage) -> PendingAck | None:
         """Publish a prepared message as `put` does; None while the window has no room."""
+        size = len(message.header) + len(message.payload)
+        if size > self._connection.max_payload:
+            # The message has waited for room, or for its turn, and the server that took it is another one now.
+            self._connection.check_size(size)
         return self._open_window().put_message(message)
 
     def many(self, publish: Callable[..., Awaitable[PendingAck]], *, has_runs: bool) -> ManyMessages:

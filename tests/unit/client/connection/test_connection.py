@@ -192,6 +192,27 @@ async def test_what_was_queued_in_the_turn_of_the_loss_and_finds_no_room_is_told
     assert "40 bytes (pending_bytes_max) waited to be sent: 3 messages were dropped" in str(error)
 
 
+async def test_what_the_next_server_is_too_small_for_is_told_and_not_sent(fake, clock):
+    client = await fake.connect()
+    sent = asyncio.ensure_future(client.jetstream().publish("r", bytes(2000), msg_id="1"))
+    await clock.settle()
+    fake.is_down = True
+    fake.wire.lose()
+    client.publish("a", bytes(2000))
+    client.publish("a", b"small")
+    kept = asyncio.ensure_future(client.request("r", bytes(2000)))
+    await clock.settle()
+    fake.is_down = False
+    fake.info = ServerInfo(headers=True, max_payload=1024)
+    await clock.advance(1)
+    assert [frame.payload for frame in frames(fake.wire, Pub)] == [b"small"]
+    for request in (sent, kept):
+        with pytest.raises(InvalidOptionError, match="1024 at most"):
+            await request
+    (error,) = fake.errors
+    assert "1024 bytes of headers and payload at most: 1 larger messages that waited" in str(error)
+
+
 async def test_a_request_that_could_not_be_sent_leaves_nothing_behind(fake, clock):
     client = await fake.connect(pending_bytes_max=0)
     stray = []

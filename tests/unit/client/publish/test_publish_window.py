@@ -689,3 +689,41 @@ async def test_windows_end_with_their_contexts(fake, clock):
     js = None
     await clock.settle()
     assert fake.wire.subscriptions == {}
+
+
+async def test_what_the_next_server_is_too_small_for_is_given_up(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream(publish_window=2)
+    large = await js.publish_async("s.large", bytes(2000), msg_id="1")
+    small = await js.publish_async("s.small", b"x", msg_id="2")
+    waiting = asyncio.ensure_future(js.publish_async("s.later", bytes(2000)))
+    many = asyncio.ensure_future(js.publish_many([("s.many", bytes(2000))] * 5))
+    await clock.settle()
+    fake.info = ServerInfo(headers=True, max_payload=1024)
+    fake.wire.lose()
+    await clock.advance(1)
+    for refused in (large, waiting):
+        with pytest.raises(InvalidOptionError, match="1024 at most"):
+            await refused
+    (frame,) = published(fake)
+    acknowledge(fake, frame, 1)
+    assert (await small).seq == 1
+    with pytest.raises(InvalidOptionError, match="1024 at most"):
+        await many
+    assert published(fake) == [frame]
+    assert client.reconnects == 1
+
+
+async def test_messages_of_publish_many_that_wait_for_room_are_checked_again(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream(publish_window=4)
+    await js.publish_async("s.1", msg_id="1")
+    many = asyncio.ensure_future(js.publish_many([("s.small", b"")] * 3 + [("s.large", bytes(2000))] * 4))
+    await clock.settle()
+    fake.info = ServerInfo(headers=True, max_payload=1024)
+    fake.wire.lose()
+    await clock.advance(1)
+    with pytest.raises(InvalidOptionError, match="1024 at most") as raised:
+        await many
+    assert "message 6 of publish_many" in str(raised.value.__notes__)
+    assert [frame.subject for frame in published(fake)] == [b"s.1"]
