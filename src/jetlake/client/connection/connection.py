@@ -91,7 +91,7 @@ class Connection:
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
         traffic = self._outbox.traffic
-        self._table = SubscriptionTable(message_type, self._outbox, self._control, self._complete, traffic)
+        self._table = SubscriptionTable(message_type, self._outbox, self._control, self._complete, self._fail, traffic)
         self._link = ServerLink(options, random or Random(), message_type, self._table.receive, traffic, self)
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
@@ -416,6 +416,10 @@ class Connection:
 
     def _complete(self, receiver: Receiver) -> None:
         self._subscriptions.complete(receiver)
+
+    def _fail(self, receiver: Receiver, error: Exception) -> None:
+        self._subscriptions.fail(receiver, error)
+        self.signal(error)
 
     def _is_stale(self, pings: int) -> None:
         self._link.abort(StaleConnectionError(f"{self.address} did not answer {pings} pings"))

@@ -14,8 +14,10 @@ from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.errors import (
     AckRefusedError,
+    BadHeaderError,
     DisconnectedError,
     InvalidOptionError,
+    JetlakeError,
     NoRespondersError,
     PermissionsError,
     RequestTimeoutError,
@@ -29,9 +31,13 @@ __all__ = ["Requests"]
 _NEVER = float("inf")
 
 
-def _refusal(subject: bytes, reason: str) -> NoRespondersError:
+def _refusal(subject: bytes, answer: Message) -> JetlakeError:
     """Return the error of a status 503, which a server sends for nobody, or with a reason for an acknowledgement."""
     text = subject.decode("utf-8", "replace")
+    try:
+        reason = answer.headers.description
+    except BadHeaderError as error:
+        return error
     if not (reason and subject.startswith(b"$JS.ACK.")):
         return NoRespondersError(text)
     return StaleAckError(text, reason) if reason == STALE_ACK else AckRefusedError(text, reason)
@@ -149,7 +155,7 @@ class Requests(Receiver):
             if request is None or request.answer.done():
                 continue
             if message.raw_header and not message.payload and message.status == 503:
-                request.answer.set_exception(_refusal(request.subject, message.headers.description))
+                request.answer.set_exception(_refusal(request.subject, message))
             else:
                 request.answer.set_result(message)
 

@@ -26,10 +26,20 @@ class SubscriptionTable:
         outlet: where the messages' answers go.
         on_control: takes every frame that is not a message.
         on_complete: called with a receiver that got the last message it had asked for.
+        on_failure: called with a receiver that could not read what came, and the error; the others go on.
         traffic: counts the messages.
     """
 
-    __slots__ = ("_message_type", "_next_sid", "_on_complete", "_on_control", "_receivers", "_traffic", "outlet")
+    __slots__ = (
+        "_message_type",
+        "_next_sid",
+        "_on_complete",
+        "_on_control",
+        "_on_failure",
+        "_receivers",
+        "_traffic",
+        "outlet",
+    )
 
     def __init__(
         self,
@@ -37,11 +47,13 @@ class SubscriptionTable:
         outlet: Outlet,
         on_control: Callable[[Frame], None],
         on_complete: Callable[[Receiver], None],
+        on_failure: Callable[[Receiver, Exception], None],
         traffic: Traffic,
     ) -> None:
         self._message_type = message_type
         self._on_control = on_control
         self._on_complete = on_complete
+        self._on_failure = on_failure
         self._receivers: dict[bytes, Receiver] = {}
         self._next_sid = 0
         self._traffic = traffic
@@ -114,23 +126,26 @@ class SubscriptionTable:
     def _deliver_run(self, receiver: Receiver | None, run: MessageRun) -> None:
         if receiver is None:
             return  # Unsubscribed while they were under way.
+        count = len(run.payloads)
         if receiver.takes_answers and not run.replies:
-            receiver.delivered += len(run.payloads)
-            self._traffic.messages_received += len(run.payloads)
-            receiver.receive_answers(run.subjects, run.payloads)
+            self._hand_over(receiver, count, receiver.receive_answers, run.subjects, run.payloads)
             return
         nothing = repeat(b"")
         columns = run.subjects, repeat(run.sid), run.replies or nothing, nothing, run.payloads, repeat(self.outlet)
         messages = list(map(self._message_type, *columns, repeat(not receiver.needs_ack)))
-        self._hand_over(receiver, messages, receiver.receive_run if run.replies else receiver.receive)
+        self._hand_over(receiver, count, receiver.receive_run if run.replies else receiver.receive, messages)
 
     def _deliver(self, receiver: Receiver | None, messages: list[Message]) -> None:
         if receiver is not None:
-            self._hand_over(receiver, messages, receiver.receive)
+            self._hand_over(receiver, len(messages), receiver.receive, messages)
 
-    def _hand_over(self, receiver: Receiver, messages: list[Message], receive: Callable[[list[Message]], None]) -> None:
-        receiver.delivered += len(messages)
-        self._traffic.messages_received += len(messages)
-        receive(messages)
+    def _hand_over(self, receiver: Receiver, count: int, receive: Callable[..., None], *received: object) -> None:
+        receiver.delivered += count
+        self._traffic.messages_received += count
+        try:
+            receive(*received)
+        except Exception as error:  # Whoever may publish to an inbox may publish anything.
+            self._on_failure(receiver, error)
+            return
         if receiver.delivered_max and receiver.delivered >= receiver.delivered_max:
             self._on_complete(receiver)

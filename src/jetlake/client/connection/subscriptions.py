@@ -85,6 +85,11 @@ class Subscriptions:
         self.forget(receiver)
         receiver.ended(None)
 
+    def fail(self, receiver: Receiver, error: Exception) -> None:
+        """End a subscription whose receiver could not read what came."""
+        self.unsubscribe(receiver)
+        receiver.ended(error)
+
     def pause_reading(self, receiver: Receiver) -> None:
         """Stop reading the socket until this receiver (and every other that asked for it) resumes."""
         self._without_room.add(receiver)

@@ -250,6 +250,7 @@ class ContinuousPull(Receiver):
 
     def ended(self, error: Exception | None) -> None:
         self._stop_pulling()
+        self._connection.listeners.discard(self)
         self.mailbox.end(error)
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:

@@ -5,11 +5,13 @@ import gc
 import logging
 
 import pytest
+from fake_server import message
 
 from jetlake.client.connection.connection import ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
 from jetlake.errors import (
     AuthorizationError,
+    BadHeaderError,
     BadSubjectError,
     ClientConnectionError,
     ConnectionClosedError,
@@ -73,6 +75,48 @@ async def test_requests_share_an_inbox_and_find_their_answers(fake, clock):
     for frame in reversed(frames(fake.wire, Pub)):
         fake.reply(fake.wire, frame.reply, b"re:" + frame.payload)
     assert [(await task).payload for task in tasks] == [b"re:%d" % number for number in range(10)]
+
+
+async def test_an_answer_with_a_broken_status_fails_its_request_alone(fake, clock):
+    client = await fake.connect()
+    tasks = [asyncio.create_task(client.request("a")) for _ in range(2)]
+    await clock.settle()
+    broken, other = frames(fake.wire, Pub)
+    fake.reply(fake.wire, broken.reply, b"", header=b"NATS/1.0 503")
+    with pytest.raises(BadHeaderError):
+        await tasks[0]
+    fake.reply(fake.wire, other.reply, b"yes")
+    assert (await tasks[1]).payload == b"yes"
+    assert client.is_connected
+
+
+@pytest.mark.parametrize(
+    ("read", "intruder"),
+    [
+        ("fetch", message(b"_INBOX", b"%b", b"", b"", b"garbage\r\n\r\n")),
+        ("consume", message(b"_INBOX", b"%b", b"", b"", b"NATS/1.0 408")),
+    ],
+    ids=["fetch", "consume"],
+)
+async def test_what_a_read_cannot_make_sense_of_ends_that_read_alone(fake, clock, read, intruder):
+    fake.serve_consumer()
+    client = await fake.connect()
+    consumer = await client.jetstream().consumer("S", "C")
+    other = await client.subscribe("other")
+    taken = asyncio.ensure_future(consumer.fetch(1)._all() if read == "fetch" else consumer.consume().next())
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.wire.deliver(
+        intruder.replace(b"_INBOX", inbox).replace(b"%b", fake.sid(fake.wire, inbox))
+        + message(b"other", other.sid, b"", b"in the same read")
+    )
+    with pytest.raises(BadHeaderError):
+        await taken
+    assert (await other.next(1)).payload == b"in the same read"
+    assert fake.sid(fake.wire, inbox) is None
+    assert client._connection.receivers().count(other) == 1
+    assert not client._connection.listeners
+    assert client.reconnects == 0
 
 
 async def test_time_outs_of_requests_need_one_timer(fake, clock):
