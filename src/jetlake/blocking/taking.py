@@ -178,7 +178,9 @@ class Taking(Facade, Generic[T]):
     def _filled(self, fill: Submitted[list[T]]) -> None:
         """Add the messages and wake all callers; on the loop's thread."""
         if fill.error is None:
-            self._taken.extend(fill.value)
+            fresh = fill.value
+            # No call between the look at the deque and its change: another thread may replace the deque meanwhile.
+            self._taken.extend(fresh)
         if self._fill is fill:
             self._fill = None
         more, self._more = self._more, Latch()
