@@ -214,6 +214,7 @@ class PublishWindow(Receiver):
     def _woken(self) -> None:
         self._limit()
         if self._is_released and not self.pending:
+            self._deadlines.stop()
             self._connection.unsubscribe(self)
 
     # Acknowledgements

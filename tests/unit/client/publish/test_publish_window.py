@@ -1,6 +1,7 @@
 """Pipelined publishing: the window, lost acknowledgements, broken connections."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -727,3 +728,17 @@ async def test_messages_of_publish_many_that_wait_for_room_are_checked_again(fak
         await many
     assert "message 6 of publish_many" in str(raised.value.__notes__)
     assert [frame.subject for frame in published(fake)] == [b"s.1"]
+
+
+async def test_a_window_that_nobody_holds_leaves_no_timer(fake, clock):
+    client = await fake.connect()
+    before = len([handle for handle in clock._scheduled if not handle.cancelled()])
+    for seq in range(1, 4):
+        js = client.jetstream()
+        await js.publish_async("s.1")
+        await clock.settle()
+        acknowledge(fake, published(fake)[-1], seq)
+        del js
+        gc.collect()
+        await clock.settle()
+    assert len([handle for handle in clock._scheduled if not handle.cancelled()]) == before
