@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["WireProtocol", "open_wire"]
 
 _WRITE_BUFFER_HIGH = 256 * 1024
+# As long as asyncio waits for the end of TLS.
+_CLOSE_S = 30.0
 
 # asyncio allocates 256 KiB for every read and gives most of it back. glibc maps blocks of that size from the system,
 # which costs more than the read itself, until a larger one was freed; from then on it takes them from the heap.
@@ -59,6 +61,7 @@ class WireProtocol(asyncio.Protocol):
         self._early: list[Frame] = []
         self._failure: Exception | None = None
         self._resumed: asyncio.Future[None] | None = None
+        self._cut_off: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
 
     async def greet(self, options: ConnectOptions, address: ServerAddress, *, secure: bool) -> ServerInfo:
@@ -118,6 +121,8 @@ class WireProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.resume_writing()
+        if self._cut_off is not None:
+            self._cut_off.cancel()
         error = exc or ClientConnectionError("the server closed the connection")
         if self._is_started:
             self._on_lost(self, exc)
@@ -152,9 +157,11 @@ class WireProtocol(asyncio.Protocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Write what is buffered, then close."""
+        """Write what is buffered, then close; a server that takes none of it for too long is cut off."""
         if self.transport is not None:
             self.transport.close()
+            if self.transport.get_write_buffer_size():
+                self._cut_off = self._loop.call_later(_CLOSE_S, self.transport.abort)
 
     def abort(self, error: Exception) -> None:
         """Close at once; nothing that is buffered is written."""

@@ -1,7 +1,14 @@
-"""What importing the wire costs, and saves, a program."""
+"""The wire: how it ends, and what importing it costs, and saves, a program."""
 
+import socket
 import subprocess
 import sys
+
+import pytest
+
+from jetlake.client.connection.wire_protocol import WireProtocol
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.statistics import Traffic
 
 READS = 1000
 PROGRAM = f"""
@@ -29,3 +36,25 @@ print(faults() - before)
 def test_reads_take_no_new_memory_from_the_system():
     faults = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True).stdout
     assert int(faults) < READS / 10
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_a_server_that_reads_no_more_is_cut_off(clock, is_read):
+    ours, theirs = socket.socketpair()
+    lost = []
+    wire = WireProtocol(Message, lambda frames: None, lambda wire, error: lost.append(error), Traffic())
+    await clock.create_connection(lambda: wire, sock=ours)
+    wire.start()
+    wire.write(bytes(4 * 1024 * 1024))
+    wire.close()
+    await clock.settle()
+    assert not lost
+    received = 0
+    if is_read:
+        while received < 4 * 1024 * 1024:
+            received += len(theirs.recv(1024 * 1024))
+            await clock.settle()
+    await clock.advance(30)
+    assert lost == [None]
+    assert not [handle for handle in clock._scheduled if not handle.cancelled()]
+    theirs.close()
