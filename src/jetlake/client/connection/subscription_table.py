@@ -63,7 +63,7 @@ class SubscriptionTable:
         """Register a receiver under a new number."""
         self._next_sid += 1
         receiver.sid = b"%d" % self._next_sid
-        receiver.delivered = 0
+        receiver.delivered = receiver.delivered_before = 0
         self._receivers[receiver.sid] = receiver
 
     def remove(self, receiver: Receiver) -> None:
@@ -86,10 +86,9 @@ class SubscriptionTable:
         frames = []
         for receiver in self._receivers.values():
             frames.append(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
+            receiver.delivered_before = receiver.delivered
             if receiver.delivered_max:
                 frames.append(encoder.unsub(receiver.sid, max(1, receiver.delivered_max - receiver.delivered)))
-                receiver.delivered_max -= receiver.delivered
-                receiver.delivered = 0
         return b"".join(frames)
 
     # Receiving

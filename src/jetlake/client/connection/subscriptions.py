@@ -62,13 +62,14 @@ class Subscriptions:
         """End the subscription now, or after so many messages since it began."""
         if receiver not in self._table:
             return
+        left = 0
         if delivered_max > receiver.delivered:
             receiver.delivered_max = delivered_max
+            left = delivered_max - receiver.delivered_before
         else:
             self.forget(receiver)
-            delivered_max = 0
         if self._link.wire is not None:
-            self._send(encoder.unsub(receiver.sid, delivered_max))
+            self._send(encoder.unsub(receiver.sid, left))
 
     def stop_delivery(self, receiver: Receiver) -> None:
         """Send UNSUB, and go on receiving what is under way; `forget` follows."""

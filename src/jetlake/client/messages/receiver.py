@@ -16,6 +16,7 @@ __all__ = ["Denial", "Receiver"]
 @hides(
     "abandon",
     "cluster_changed",
+    "delivered_before",
     "delivered_max",
     "disconnected",
     "ended",
@@ -38,19 +39,21 @@ class Receiver(ABC):
         queue: the queue group; empty for none.
         sid: the number that the connection gave it; empty while it is not subscribed.
         delivered: messages received so far.
-        delivered_max: messages after which the server ends the subscription; 0 for no end.
+        delivered_before: those of them that earlier connections brought, which the server in use does not count.
+        delivered_max: messages after which the subscription ends; 0 for no end.
         takes_answers: many messages are taken by `receive_answers`, without an object for each.
     """
 
     takes_answers: ClassVar[bool] = False
 
-    __slots__ = ("delivered", "delivered_max", "queue", "sid", "subject")
+    __slots__ = ("delivered", "delivered_before", "delivered_max", "queue", "sid", "subject")
 
     def __init__(self, subject: bytes, queue: bytes = b"") -> None:
         self.subject = subject
         self.queue = queue
         self.sid = b""
         self.delivered = 0
+        self.delivered_before = 0
         self.delivered_max = 0
 
     @property

@@ -344,6 +344,21 @@ async def test_an_automatic_end_counts_over_connections(fake, clock):
     assert len([message async for message in subscription]) == 5 + 2
 
 
+async def test_an_automatic_end_leaves_out_what_earlier_connections_brought(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("a", queue="q")
+    sid = subscription.sid
+    fake.wire.deliver(b"MSG a %b 1\r\nx\r\n" % sid * 10)
+    fake.wire.lose()
+    await clock.advance(5)
+    await subscription.unsubscribe(after=15)
+    await clock.settle()
+    # The server counts from its own SUB on, and would send the rest to a member of the queue that is gone.
+    assert frames(fake.wire, Unsub) == [Unsub(sid, 5)]
+    fake.wire.deliver(b"MSG a %b 1\r\nx\r\n" % sid * 5)
+    assert len([message async for message in subscription]) == subscription.delivered == 15
+
+
 async def test_without_reconnect_the_client_is_closed(fake, clock):
     closed = []
     client = await fake.connect(reconnect=False, on_closed=lambda: closed.append(1))
