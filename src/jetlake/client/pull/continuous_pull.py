@@ -213,40 +213,34 @@ class ContinuousPull(Receiver):
 
     def receive(self, messages: list[Message]) -> None:
         now = self._loop.time()
+        start = 0
         for position, message in enumerate(messages):
             if not message.raw_reply:
-                messages = self._without_statuses(messages, position, now)
-                break
-        self._take(messages, now)
+                # Behind the messages before it: a heartbeat says how many deliveries there were up to then.
+                self._accept(messages[start:position], now)
+                self._follow(self._source.heard(read_status(message), now))
+                start = position + 1
+        self._accept(messages[start:] if start else messages, now)
+        self.puller.refill()
 
     def receive_run(self, messages: list[Message]) -> None:
-        self._take(messages, self._loop.time())
+        self._accept(messages, self._loop.time())
+        self.puller.refill()
 
-    def _take(self, messages: list[Message], now: float) -> None:
+    def _accept(self, messages: list[Message], now: float) -> None:
+        if not messages:
+            return
         puller = self.puller
-        if messages:
-            puller.received(messages, now)
-            waiting = len(self.mailbox.messages)
-            messages, verdict = self._source.accept(messages)
-            if verdict is not NextStep.PULL:
-                self._follow(verdict)
-            puller.buffered(messages)
-            self.mailbox.put(messages)
-            # Also those that the source has put first into the mailbox itself.
-            if self._stop_after and puller.state.accepted(len(self.mailbox.messages) - waiting):
-                self._end(None)
-                return
-        puller.refill()
-
-    def _without_statuses(self, messages: list[Message], position: int, now: float) -> list[Message]:
-        """Read the statuses among the messages; the others remain."""
-        taken = messages[:position]
-        for message in messages[position:]:
-            if message.raw_reply:
-                taken.append(message)
-            else:
-                self._follow(self._source.heard(read_status(message), now))
-        return taken
+        puller.received(messages, now)
+        waiting = len(self.mailbox.messages)
+        messages, verdict = self._source.accept(messages)
+        if verdict is not NextStep.PULL:
+            self._follow(verdict)
+        puller.buffered(messages)
+        self.mailbox.put(messages)
+        # Also those that the source has put first into the mailbox itself.
+        if self._stop_after and puller.state.accepted(len(self.mailbox.messages) - waiting):
+            self._end(None)
 
     def ended(self, error: Exception | None) -> None:
         self._stop_pulling()

@@ -132,6 +132,18 @@ async def test_a_heartbeat_that_knows_of_more_is_a_gap(fake, clock, creator, str
         assert await take(messages, 3) == [1, 2, 3]
 
 
+async def test_a_heartbeat_counts_the_messages_before_it_in_its_read(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        inbox = fake.pull_reply("S", creator.name)
+        heartbeat = status(100, "Idle Heartbeat", inbox, Nats_Last_Consumer=2, Nats_Last_Stream=2)
+        # As a client reads that was kept from reading for a while.
+        fake.deliver(inbox, delivery(1), delivery(2), heartbeat, delivery(3))
+        await clock.settle()
+        assert len(creator.created) == 1
+        assert await take(messages, 3) == [1, 2, 3]
+
+
 async def test_a_missed_heartbeat_makes_a_new_consumer(fake, clock, creator, stream):
     async with stream.ordered().consume() as messages:
         await clock.settle()
