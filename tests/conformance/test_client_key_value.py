@@ -90,6 +90,34 @@ async def test_keys(js):
     assert await bucket.keys("c.>") == []
 
 
+async def test_keys_of_a_bucket_that_is_written_to_all_the_time(js):
+    bucket = await js.create_key_value("B", storage="memory")
+    names = {f"k{number}" for number in range(300)}
+    is_over = asyncio.Event()
+
+    async def write():
+        while not is_over.is_set():
+            for name in names:
+                await js.publish_async(f"$KV.B.{name}", b"1")
+            await asyncio.sleep(0)
+        await js.publish_async_complete()
+
+    writer = asyncio.create_task(write())
+    try:
+        await until(lambda: has_all(bucket, names))
+        # nats-server counts too few pending messages while others are replaced.
+        for _ in range(20):
+            keys = await bucket.keys()
+            assert (len(keys), set(keys)) == (len(names), names)
+    finally:
+        is_over.set()
+        await writer
+
+
+async def has_all(bucket, names):
+    return (await bucket.status()).values == len(names)
+
+
 async def test_markers_can_be_removed(js):
     bucket = await js.create_key_value("B", history=5)
     await bucket.put("old", b"1")

@@ -140,8 +140,9 @@ class KeyValue:
 
     async def keys(self, *patterns: str) -> list[str]:
         """Return the keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
-        async with self.watch(*patterns, ignore_deletes=True, meta_only=True) as watch:
-            return [entry.key for entry in await watch.current()]
+        async with self.watch(*patterns, meta_only=True) as watch:
+            newest = {entry.key: entry for entry in await watch.current()}
+        return [key for key, entry in newest.items() if not entry.is_deleted]
 
     async def history(self, key: str) -> list[Entry]:
         """Return the revisions of a key that are kept, oldest first, markers included.
@@ -256,7 +257,14 @@ class KeyValue:
             found = from_delivery(bucket, prefix_length, message)
             return None if ignore_deletes and found.is_deleted else self._decoded(found, has_value=not meta_only)
 
-        return KeyWatch(bucket, ordered, entry, handler)
+        return KeyWatch(
+            bucket,
+            ordered,
+            entry,
+            self.stream.info,
+            one_per_subject=policy == "last_per_subject",
+            handler=handler,
+        )
 
     async def status(self) -> BucketStatus:
         """Return what the bucket is like and how much is in it."""

@@ -150,8 +150,9 @@ class ObjectStore:
         Args:
             include_deleted: list the markers of deleted objects too.
         """
-        async with self.watch(ignore_deletes=not include_deleted) as watch:
-            return await watch.current()
+        async with self.watch() as watch:
+            newest = {info.name: info for info in await watch.current()}
+        return [info for info in newest.values() if include_deleted or not info.is_deleted]
 
     def watch(
         self,
@@ -186,7 +187,9 @@ class ObjectStore:
             info = decode_info(bucket, message.payload, revision=metadata.stream_seq, time_ns=metadata.timestamp_ns)
             return None if ignore_deletes and info.is_deleted else info
 
-        return ObjectWatch(bucket, ordered, changed, handler)
+        return ObjectWatch(
+            bucket, ordered, changed, self.stream.info, one_per_subject=not updates_only, handler=handler
+        )
 
     async def status(self) -> ObjectStoreStatus:
         """Return what the object store is like and how much is in it."""

@@ -8,9 +8,11 @@ from typing import Generic, Self, TypeVar
 
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered import OrderedConsumer
+from jetlake.client.ordered.snapshot import Snapshot, SnapshotProgress
 from jetlake.client.settings.options import duration_s
-from jetlake.errors import InvalidOptionError, RequestTimeoutError
+from jetlake.errors import InvalidOptionError, PermissionsError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
+from jetlake.model.stream import StreamInfo
 
 __all__ = ["Watch", "WatchHandler"]
 
@@ -34,22 +36,29 @@ class Watch(Generic[T]):
         name: what is watched, for people.
         ordered: reads the messages.
         convert: makes a value of a message; None for one that nobody wants.
+        stream_info: asks the server about the stream.
+        one_per_subject: whether the read begins with the last message of each subject.
         handler: called with each value, one at a time.
     """
 
-    __slots__ = ("_convert", "_is_current", "_name", "_reading")
+    __slots__ = ("_convert", "_is_current", "_name", "_one_per_subject", "_reading", "_stream_info")
 
     def __init__(
         self,
         name: str,
         ordered: OrderedConsumer,
         convert: Callable[[Message], T | None],
+        stream_info: Callable[[], Awaitable[StreamInfo]],
+        *,
+        one_per_subject: bool,
         handler: WatchHandler[T] | None = None,
     ) -> None:
         if handler is not None and not callable(handler):
             raise InvalidOptionError(f"handler is a function that takes a change, not {handler!r}")
         self._name = name
         self._convert = convert
+        self._stream_info = stream_info
+        self._one_per_subject = one_per_subject
         self._is_current = False
         self._reading = ordered.consume(None if handler is None else self._handled_by(handler))
 
@@ -91,26 +100,41 @@ class Watch(Generic[T]):
     async def current(self) -> list[T]:
         """Return what there was when the watch began and was not taken yet; it may be nothing.
 
+        What is written meanwhile may be in it too, so a subject may come twice, oldest first.
+
         Raises:
             ConsumeError: the watch ended.
         """
         values: list[T] = []
         self.start()
-        if not await self._reading.pending_at_start():
-            self._is_current = True
+        count = await self._reading.pending_at_start()
+        self._is_current = self._is_current or not count
+        snapshot = Snapshot(count, one_per_subject=self._one_per_subject)
         wait_s = _LOOK_FIRST_S
         while not self._is_current:
             try:
-                value = self._value(await self._reading.next(wait_s))
+                message = await self._reading.next(wait_s)
             except RequestTimeoutError:
                 # What was counted at the start may have been purged or have expired since.
                 self._is_current = await self._reading.is_caught_up()
                 wait_s = min(_LOOK_MAX_S, wait_s * 2)
                 continue
             wait_s = _LOOK_FIRST_S
+            value = self._convert(message)
             if value is not None:
                 values.append(value)
+            self._is_current = await self._is_complete(snapshot, message)
         return values
+
+    async def _is_complete(self, snapshot: Snapshot, message: Message) -> bool:
+        progress = snapshot.take(message)
+        if progress is SnapshotProgress.UNSURE:
+            try:
+                progress = snapshot.set_end((await self._stream_info()).state.last_seq, message)
+            except PermissionsError:
+                # A user without permission for STREAM.INFO goes by the pending count.
+                return not message.metadata.pending
+        return progress is SnapshotProgress.COMPLETE
 
     async def next(self, timeout: Seconds | None = None) -> T:
         """Return the next change.

@@ -404,7 +404,7 @@ async def test_a_consumer_whose_server_left_the_cluster_is_replaced_at_once(fake
 
 
 async def test_a_watch_keeps_its_timeout_though_changes_come_that_nobody_wants(stream, creator, clock):
-    watch = Watch("S", stream.ordered(), lambda message: None)
+    watch = Watch("S", stream.ordered(), lambda message: None, stream.info, one_per_subject=True)
     change = asyncio.create_task(watch.next(1))
     await clock.settle()
     for number in (1, 2):
