@@ -8,6 +8,7 @@ import pytest
 from client_support import until, until_value
 
 import jetlake.blocking
+from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.client.kv import Base64Keys, Base64Values, KeyChain, Operation, PathKeys, ValueChain
 from jetlake.errors import (
     DecodeError,
@@ -129,6 +130,23 @@ async def test_markers_can_be_removed(js):
     with pytest.raises(KeyNotFoundError):
         await bucket.history("old")
     assert await bucket.keys() == ["kept"]
+
+
+async def test_markers_of_keys_that_others_named(js, server):
+    bucket = await js.create_key_value("B")
+    coded = bucket.with_codec(keys=PathKeys())
+    await coded.put("a/b", b"stays")
+    await bucket.delete("a/b")
+    await js.publish("$KV.B.\N{LATIN SMALL LETTER U WITH DIAERESIS}", headers={"KV-Operation": "DEL"})
+
+    def delete_raw() -> None:
+        with connect_socket(server.url) as connection:
+            connection.request(b"$KV.B.\xff", header=b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n")
+
+    await asyncio.to_thread(delete_raw)
+    assert await coded.purge_deletes(older_than=0) == 2
+    assert (await coded.get("a/b")).value == b"stays"
+    assert (await bucket.status()).values == 2
 
 
 async def test_a_value_that_is_put_while_markers_are_removed_stays(server, clients):

@@ -341,14 +341,16 @@ class KeyValue:
             How many keys were deleted.
         """
         limit_ns = nanoseconds(older_than)
-        async with self.watch(meta_only=True) as watch:
-            markers = [entry for entry in await watch.current() if entry.is_deleted]
+        # By the keys that are stored: those of programs without the codec have a marker too.
+        async with self.with_codec().watch(meta_only=True) as watch:
+            newest = {entry.key: entry for entry in await watch.current()}
+        markers = [entry for entry in newest.values() if entry.is_deleted and _can_be_named(entry.key)]
         now_ns = parse_time((await self.stream.info()).ts)  # By the clock that the entries' times are of.
         for entry in markers:
             is_young = now_ns - entry.created_ns < limit_ns
             # Up to the marker: somebody may have given the key a value since.
             before = entry.revision + (0 if is_young else 1)
-            await self.stream.purge(subject=self._prefix + self._stored_key(entry.key), before=before)
+            await self.stream.purge(subject=self._prefix + entry.key, before=before)
         return len(markers)
 
     async def _write(
@@ -369,3 +371,12 @@ class KeyValue:
             {"headers": headers, "expected_last_subject_sequence": revision, "ttl": ttl},
         )
         return ack.seq
+
+
+def _can_be_named(key: str) -> bool:
+    """Return whether a request can name a stored key: JSON holds no bytes that are no text."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
