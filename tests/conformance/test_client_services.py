@@ -50,6 +50,42 @@ async def test_endpoints_groups_and_queue_groups(core, clients):
         await caller.request("price")
 
 
+async def test_an_error_that_cannot_be_sent_as_it_is_is_answered_all_the_same(core, clients):
+    reported = []
+    nc, caller = await clients(core, on_error=reported.append), await clients(core)
+    errors = {
+        "silent": ServiceError(400, ""),
+        "odd": ServiceError("no number", "text"),
+        "large": ServiceError(400, "large", b"x" * nc.max_payload),
+        "long": RuntimeError("x" * nc.max_payload),
+    }
+
+    def fail(request):
+        raise errors[request.subject]
+
+    async with nc.service("failing", "0.1.0") as service:
+        for name in errors:
+            service.add_endpoint(name, fail)
+        service.add_endpoint("code", lambda request: respond_code(request, "\N{SUPERSCRIPT TWO}"))
+        service.add_endpoint("digits", lambda request: respond_code(request, "9" * 5000))
+        await ready(nc)
+        said = {}
+        for name in [*errors, "code", "digits"]:
+            with pytest.raises(ServiceError) as caught:
+                await caller.services().request(name)
+            said[name] = (caught.value.code, caught.value.description)
+        assert {name: code for name, (code, _) in said.items()} == dict.fromkeys(errors, 500) | {"code": 0, "digits": 0}
+        assert "takes" in said["large"][1]
+        assert said["long"][1].startswith("RuntimeError: xxx")
+        assert [type(error) for error in reported] == [InvalidOptionError] * 3 + [RuntimeError]
+        (stats,) = await caller.services().stats("failing")
+        assert [one.num_errors for one in stats.endpoints] == [1, 1, 1, 1, 0, 0]
+
+
+def respond_code(request, code):
+    request.respond(headers={"Nats-Service-Error": "failed", "Nats-Service-Error-Code": code})
+
+
 async def test_errors_are_headers_and_are_counted(core, clients):
     reported = []
     nc, caller = await clients(core, on_error=reported.append), await clients(core)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from jetlake.client.connection.connection import Connection
@@ -27,6 +28,8 @@ __all__ = ["Services"]
 
 AnswerT = TypeVar("AnswerT", bound=ServiceIdentity)
 
+# Other services write what they like.
+_CODE = re.compile(r"[0-9]{1,9}")
 _SILENCE_S = 0.3
 _TIMEOUT_S = 5.0
 
@@ -77,7 +80,7 @@ class Services:
         said = answer.headers
         if said and ERROR_HEADER in said:
             code = said.get(ERROR_CODE_HEADER) or ""
-            raise ServiceError(int(code) if code.isdigit() else 0, said[ERROR_HEADER], answer.payload)
+            raise ServiceError(int(code) if _CODE.fullmatch(code) else 0, said[ERROR_HEADER], answer.payload)
         return answer
 
     async def _ask(self, kind: type[AnswerT], verb: str, name: str, instance: str, timeout: Seconds) -> list[AnswerT]:

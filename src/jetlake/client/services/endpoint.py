@@ -15,7 +15,7 @@ from jetlake.client.messages.failures import describe
 from jetlake.client.messages.message import Message
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.settings.wire_values import queue_bytes, subscribe_subject
-from jetlake.errors import JetlakeError, ServiceError
+from jetlake.errors import InvalidOptionError, JetlakeError, ServiceError
 from jetlake.model.service import EndpointInfo, EndpointStats
 
 __all__ = ["Endpoint", "EndpointHandler"]
@@ -24,6 +24,8 @@ EndpointHandler = Callable[[ServiceRequest], Awaitable[bytes | None] | bytes | N
 """A plain or a coroutine function that takes a request; the bytes that it returns are the answer."""
 
 _INTERNAL_ERROR = 500
+_DESCRIPTION_MAX = 512
+"""Most characters of an error that nobody wrote for the caller, and of the last error in the statistics."""
 
 
 class _Counts(Struct):
@@ -124,19 +126,27 @@ class Endpoint:
             self._respond_error(request, _INTERNAL_ERROR, "the service was stopped in the middle of the request")
             raise
         except BaseException as error:
-            self._respond_error(request, _INTERNAL_ERROR, describe(error))
+            self._respond_error(request, _INTERNAL_ERROR, describe(error)[:_DESCRIPTION_MAX])
             raise
         finally:
             counts.processing_ns += time.perf_counter_ns() - start_ns
             if request.error:
                 counts.errors += 1
-                counts.last_error = request.error
+                counts.last_error = request.error[:_DESCRIPTION_MAX]
 
     def _respond_error(self, request: ServiceRequest, code: int, description: str, payload: bytes = b"") -> None:
+        """Answer with an error, whatever it holds: a caller who gets none waits for its timeout.
+
+        Raises:
+            InvalidOptionError: the error could not be sent as it is, and the answer says so instead.
+        """
         if request.is_answered:
             request.error = f"{code}:{description}"
             return
         try:
             request.respond_error(code, description, payload)
+        except InvalidOptionError as error:
+            self._respond_error(request, _INTERNAL_ERROR, describe(error)[:_DESCRIPTION_MAX])
+            raise
         except JetlakeError:
             pass  # Nobody waits for an answer, or nobody can be told; it is counted all the same.

@@ -90,9 +90,9 @@ class ServiceRequest:
             headers: headers besides those of the error.
 
         Raises:
-            InvalidOptionError: no code, or no description.
+            InvalidOptionError: no code, no description, or more than the server takes.
         """
-        line = " ".join(description.encode("utf-8", "backslashreplace").decode().split())
+        line = " ".join(str(description).encode("utf-8", "backslashreplace").decode().split())
         if isinstance(code, bool) or not isinstance(code, int) or not line:
             raise InvalidOptionError(f"an error has a number and a description, not {code!r} and {description!r}")
         self.error = f"{code}:{line}"
