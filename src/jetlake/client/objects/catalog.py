@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from jetlake.client.objects.info import ObjectInfo, check_info, decode_info
+from jetlake.client.objects.info import ObjectInfo, check_info, decode_info, marker_of
 from jetlake.client.objects.names import STREAM_PREFIX, chunk_subject, info_subject
 from jetlake.client.publish.publisher import Publisher
 from jetlake.client.streams.stream import Stream
@@ -20,6 +20,7 @@ from jetlake.errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
+from jetlake.protocol.nuid import next_nuid
 
 __all__ = ["ObjectCatalog"]
 
@@ -107,6 +108,30 @@ class ObjectCatalog:
             raise ObjectNotFoundError(self._bucket, name)
         return found
 
+    async def rename(self, old: ObjectInfo, renamed: ObjectInfo) -> ObjectInfo:
+        """Give a content a new name, then take the old one from it.
+
+        Whoever changes the old name owns the content from then on, and may purge it. So the old name is taken only
+        if nobody has changed it since, and otherwise the new name is given up.
+
+        Raises:
+            ObjectExistsError: another object has the new name.
+            WrongLastSequenceError: somebody else has changed the object meanwhile.
+        """
+        taken = await self.last(renamed.name, direct=False)
+        if taken is not None and not taken.is_deleted and (not old.nuid or taken.nuid != old.nuid):
+            raise ObjectExistsError(self._bucket, renamed.name)
+        stored = await self.publish(renamed, taken)
+        try:
+            await self.publish(_marker_without_content(old), old)
+        except WrongLastSequenceError:
+            try:
+                await self.publish(_marker_without_content(stored), stored)
+            except WrongLastSequenceError:
+                pass  # The new name has another content already.
+            raise
+        return stored
+
     async def vacant(self, name: str, *, is_link_replaced: bool = False) -> ObjectInfo | None:
         """Return what is left of an object under a name that is free, if anything is.
 
@@ -117,3 +142,8 @@ class ObjectCatalog:
         if found is None or found.is_deleted or (is_link_replaced and found.link is not None):
             return found
         raise ObjectExistsError(self._bucket, name)
+
+
+def _marker_without_content(info: ObjectInfo) -> ObjectInfo:
+    """Return the marker of a name whose content lives on under another: some clients purge what a marker names."""
+    return msgspec.structs.replace(marker_of(info), nuid=next_nuid())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from jetlake.errors import DecodeError, InvalidOptionError, ObjectError
 from jetlake.model.encoding.codec import decode, encode
@@ -23,6 +23,7 @@ __all__ = [
     "encode_info",
     "header_lists",
     "is_digest",
+    "marker_of",
     "written_digest",
 ]
 
@@ -161,6 +162,11 @@ def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> Obj
         modified_ns=time_ns,
         revision=revision,
     )
+
+
+def marker_of(info: ObjectInfo) -> ObjectInfo:
+    """Return the marker that says that an object was deleted."""
+    return structs.replace(info, size=0, chunks=0, digest="", link=None, is_deleted=True)
 
 
 def header_lists(headers: ObjectHeaders) -> dict[str, list[str]]:

@@ -11,8 +11,16 @@ from jetlake.client.messages.message import Message
 from jetlake.client.objects.catalog import ObjectCatalog
 from jetlake.client.objects.content import ObjectContent, is_repeatable
 from jetlake.client.objects.download import ObjectTarget, download
-from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, check_info, decode_info, header_lists
-from jetlake.client.objects.names import STREAM_PREFIX, check_name, info_subject
+from jetlake.client.objects.info import (
+    ObjectHeaders,
+    ObjectInfo,
+    ObjectLink,
+    check_info,
+    decode_info,
+    header_lists,
+    marker_of,
+)
+from jetlake.client.objects.names import STREAM_PREFIX, check_name
 from jetlake.client.objects.orphans import purge_orphans
 from jetlake.client.objects.reader import FoundObject, ObjectReader
 from jetlake.client.objects.status import ObjectStoreStatus, read_status
@@ -284,7 +292,8 @@ class ObjectStore:
 
         Args:
             name: the object's name.
-            rename: its new name.
+            rename: its new name; a marker stays under the old one. A rename that was cut off is finished by another
+                one.
             description: free text.
             headers: free headers.
             metadata: free keys and values.
@@ -304,10 +313,7 @@ class ObjectStore:
         )
         if changed.name == name:
             return await self._catalog.publish(changed, old)
-        stored = await self._catalog.publish(changed, await self._catalog.vacant(changed.name))
-        # Up to what was renamed: somebody may have stored another object under the name since.
-        await self.stream.purge(subject=info_subject(self.bucket, name), before=old.revision + 1)
-        return stored
+        return await self._catalog.rename(old, changed)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
         """Make a link to an object, which `get` follows.
@@ -351,8 +357,7 @@ class ObjectStore:
             WrongLastSequenceError: somebody else has changed the object meanwhile.
         """
         old = await self._catalog.live(name)
-        marker = msgspec.structs.replace(old, size=0, chunks=0, digest="", link=None, is_deleted=True)
-        await self._catalog.publish(marker, old)
+        await self._catalog.publish(marker_of(old), old)
         await self._catalog.purge_chunks(old)
 
     async def seal(self) -> None:
