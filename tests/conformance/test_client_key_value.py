@@ -469,3 +469,28 @@ async def test_a_mirror_of_a_bucket(js):
     seen = []
     async with mirror.watch(handler=lambda entry: seen.append(entry.key)):
         await until(lambda: seen == ["k", "l"])
+
+
+async def test_a_key_is_created_by_what_the_origin_has(js):
+    origin = await js.create_key_value("B")
+    part = await js.create_key_value("P", mirror={"name": "B", "filter_subject": "$KV.B.held.>"})
+    await origin.put("other.key", b"1")
+    await origin.delete("other.gone")
+    # The mirror has neither the value nor the marker.
+    with pytest.raises(KeyExistsError):
+        await part.create("other.key", b"2")
+    assert await part.create("other.gone", b"2") == 3
+    assert (await origin.get("other.gone")).value == b"2"
+
+
+async def test_a_key_is_created_by_what_the_leader_has(server, clients):
+    client, other = await clients(server), await clients(server)
+    bucket = await client.jetstream().create_key_value("B")
+    asked = await other.subscribe("$JS.API.*.*.KV_B.>")
+    leader = await other.subscribe("$JS.API.STREAM.MSG.GET.KV_B")
+    await other.flush()
+    await bucket.put("k", b"no base64")
+    with pytest.raises(KeyExistsError):
+        await bucket.with_codec(values=Base64Values()).create("k", b"2")
+    await leader.next(5)
+    assert asked.pending_messages == 0

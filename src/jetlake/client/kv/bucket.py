@@ -52,19 +52,17 @@ class KeyValue:
         stream: the stream that holds it.
     """
 
-    __slots__ = ("_keys", "_prefix", "_publisher", "_values", "_write_prefix", "bucket", "stream")
+    __slots__ = ("_keys", "_origin", "_prefix", "_publisher", "_values", "_write_prefix", "bucket", "stream")
 
-    def __init__(self, publisher: Publisher, stream: Stream, api_prefix: str) -> None:
+    def __init__(self, publisher: Publisher, stream: Stream, origin: Stream, api_prefix: str) -> None:
         self._publisher = publisher
+        # A mirror holds the entries under the subjects of its origin, and takes no writes: they go to the origin.
+        self._origin = origin
         self._keys: KeyCodec | None = None
         self._values: ValueCodec | None = None
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
-        # A mirror holds the entries under the subjects of its origin, and takes no writes: they go to the origin.
-        mirror = stream.config.mirror
-        self._prefix = subject_prefix(self.bucket if mirror is None else mirror.name.removeprefix(STREAM_PREFIX))
-        if mirror is not None and mirror.external is not None and mirror.external.api:
-            api_prefix = mirror.external.api
+        self._prefix = subject_prefix(origin.name.removeprefix(STREAM_PREFIX))
         # Through another prefix than the server's own, only what begins with it gets there.
         self._write_prefix = self._prefix if api_prefix == API_PREFIX else f"{api_prefix}.{self._prefix}"
 
@@ -292,11 +290,23 @@ class KeyValue:
             try:
                 return await self._write(key, value, revision=revision, ttl=ttl)
             except WrongLastSequenceError:
-                entry = await self._entry(key)
+                entry = await self._last_write(key)
             # A marker is as good as nothing, and anything newer than what was seen means that somebody was faster.
             if entry is not None and (not entry.is_deleted or entry.revision == revision):
                 raise KeyExistsError(self.bucket, key) from None
             revision = entry.revision if entry is not None else 0
+
+    async def _last_write(self, key: str) -> Entry | None:
+        """Return the newest value, not decoded, or marker of a key, of the stream that writes go to.
+
+        A mirror or replica may be behind what a write was refused for.
+        """
+        stored_key = self._stored_key(key)
+        try:
+            message = await self._origin.get(last_by_subject=self._prefix + stored_key, direct=False)
+        except MessageNotFoundError:
+            return None
+        return from_stored(self.bucket, stored_key, message)
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
         """Give a key a value if this is its newest revision; the new one is returned.
