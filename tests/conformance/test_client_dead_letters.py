@@ -9,6 +9,7 @@ from client_support import filled, until
 
 import jetlake.blocking
 from jetlake.cli.app import app
+from jetlake.client.streams.letter_replay import LetterReplay, letters_between
 from jetlake.errors import InvalidOptionError, NoRespondersError
 
 
@@ -282,3 +283,25 @@ async def test_the_command_shows_and_replays_letters(server, js):
     assert (again.subject, again.payload, again.headers.get_all("Kind")) == ("s.0", b"job 0", ["x"])
     assert "Dead-Letter-Stream" not in again.headers
     assert (await (await js.stream("DEAD")).info()).state.messages == 1
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+async def test_a_replay_that_broke_off_is_not_repeated_after_the_duplicate_window(js, clock, retention):
+    stream = await js.create_stream("S", subjects=["s.>"], duplicate_window=0.1, retention=retention)
+    dead = await js.create_stream("DEAD", subjects=["dead"])
+    died = {"Dead-Letter-Stream": "S", "Dead-Letter-Subject": "s.1"}
+    for _ in range(2):
+        await js.publish("dead", b"job", headers=died)
+    first = await dead.get(1)
+    # Published, and cut off before the letter was deleted.
+    cut_off = LetterReplay(js.publish, js.stream, dead, pytest.fail, keep=True)
+    assert await cut_off.replay(first) == "published"
+    await js.publish("s.1", b"of somebody else")
+    await clock.passes(0.3)
+    replaying = LetterReplay(js.publish, js.stream, dead, pytest.fail)
+    replayed = [await replaying.replay(letter) async for letter in letters_between(dead, 1, 2)]
+    assert replayed == ["published before", "published"]
+    assert (await dead.info()).state.messages == 0
+    assert (await stream.info()).state.messages == 3
+    # Whoever keeps letters replays them as often as they want.
+    assert await cut_off.replay(first) == "published"

@@ -21,6 +21,7 @@ __all__ = [
     "letter_subject",
     "own_headers",
     "replay_id",
+    "replay_prefix",
     "why_left",
 ]
 
@@ -102,7 +103,12 @@ def replay_id(letters: str, sequence: int, stored_ns: int) -> str:
 
     The time the letter was stored tells streams of one name apart that gave the same sequence to different letters.
     """
-    return f"requeue:{letters}:{sequence}:{stored_ns}"
+    return f"{replay_prefix(letters)}{sequence}:{stored_ns}"
+
+
+def replay_prefix(letters: str) -> str:
+    """Return what the message ids of a stream's replayed letters begin with."""
+    return f"requeue:{letters}:"
 
 
 def letter_header(headers: Headers, name: str) -> str:

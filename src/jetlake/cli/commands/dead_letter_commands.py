@@ -127,19 +127,20 @@ async def replay(session: Session, letters: str, keep: bool, dry_run: bool, as_j
 
     Every consumer of their stream gets them, not only the one that gave up.
     """
-    from jetlake.client.streams.letter_replay import REFUSED, replay_letter
+    from jetlake.client.streams.letter_replay import REFUSED, LetterReplay
 
     selection = Selection(**chosen)
     counted: Counter[str] = Counter()
     async with session.jetstream() as js:
         stream = await js.stream(letters)
+        replaying = LetterReplay(js.publish, js.stream, stream, _warn, keep=keep)
         async for letter in selection.of(stream):
             if letter_header(letter.headers, "Stream") and not selection.includes(letter):
                 counted["not chosen"] += 1
             elif dry_run:
                 counted[_foresee(letter, as_json)] += 1
             else:
-                counted[await replay_letter(js.publish, stream, letter, _warn, keep=keep)] += 1
+                counted[await replaying.replay(letter)] += 1
     output.tell(", ".join(f"{number} {what}" for what, number in counted.items()) or "no letters", counted, as_json)
     if counted[REFUSED]:
         raise SystemExit(EXIT_FAILED)

@@ -6,14 +6,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.client.streams.stream import Stream
-from jetlake.errors import ApiError, MessageNotFoundError, NoRespondersError
-from jetlake.model.dead_letter import letter_header, own_headers, replay_id, why_left
+from jetlake.errors import (
+    ApiError,
+    ClientConnectionError,
+    JetlakeError,
+    MessageNotFoundError,
+    NoRespondersError,
+    RequestTimeoutError,
+)
+from jetlake.model.dead_letter import letter_header, own_headers, replay_id, replay_prefix, why_left
+from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.enums import RetentionPolicy
 from jetlake.model.publish import PubAck
+from jetlake.protocol.headers import find_value
 
-__all__ = ["REFUSED", "letters_between", "replay_letter"]
+__all__ = ["REFUSED", "LetterReplay", "letters_between"]
 
 REFUSED = "refused, left where they are"
 """What became of letters whose messages their stream does not take any more."""
+
+_PUBLISHED_BEFORE = "published before"
+# How far the clocks of a cluster's servers may be apart.
+_CLOCKS_NS = 60 * 1_000_000_000
+_READ_MESSAGES = 1000
 
 
 async def letters_between(stream: Stream, first: int, last: int) -> AsyncIterator[StoredMessage]:
@@ -29,46 +44,128 @@ async def letters_between(stream: Stream, first: int, last: int) -> AsyncIterato
         first = letter.sequence + 1
 
 
-async def replay_letter(
-    publish: Callable[..., Awaitable[PubAck]],
-    letters: Stream,
-    letter: StoredMessage,
-    report: Callable[[str], None],
-    *,
-    keep: bool = False,
-) -> str:
-    """Publish a letter's message, and delete the letter when the message is stored.
+class LetterReplay:
+    """Publishes the messages of letters, and deletes each letter when its message is stored.
 
-    A letter whose message is refused holds up no other: the report says why, and the letter stays.
+    A replay that broke off between the two finds the letter again. Its message has the id of the first attempt, which
+    the stream knows for its duplicate window; of a letter that is older, the stream is searched for the id first.
 
     Args:
         publish: publishes to JetStream.
-        keep: leave the letter.
-
-    Returns:
-        What became of it, for counting.
-
-    Raises:
-        ClientConnectionError, RequestTimeoutError: the server does not answer.
+        open_stream: finds a stream by its name.
+        letters: the stream of letters.
+        report: told why a message is refused; its letter stays and holds up no other.
+        keep: leave the letters, to be published again whenever somebody wants that.
     """
-    headers = letter.headers
-    if left := why_left(headers):
-        return left
-    origin, subject = letter_header(headers, "Stream"), letter_header(headers, "Subject")
+
+    def __init__(
+        self,
+        publish: Callable[..., Awaitable[PubAck]],
+        open_stream: Callable[[str], Awaitable[Stream]],
+        letters: Stream,
+        report: Callable[[str], None],
+        *,
+        keep: bool = False,
+    ) -> None:
+        self._publish = publish
+        self._open_stream = open_stream
+        self._letters = letters
+        self._report = report
+        self._keep = keep
+        self._stored: dict[tuple[str, str], frozenset[str]] = {}
+
+    async def replay(self, letter: StoredMessage) -> str:
+        """Publish the message of a letter; letters are given in the order of their sequences.
+
+        Returns:
+            What became of it, for counting.
+
+        Raises:
+            ClientConnectionError, RequestTimeoutError: the server does not answer.
+        """
+        headers = letter.headers
+        if left := why_left(headers):
+            return left
+        origin, subject = letter_header(headers, "Stream"), letter_header(headers, "Subject")
+        msg_id = replay_id(self._letters.name, letter.sequence, letter.time_ns)
+        if not self._keep and msg_id in await self._stored_ids(origin, subject, letter.time_ns):
+            await _delete(self._letters, letter.sequence)
+            return _PUBLISHED_BEFORE
+        try:
+            ack = await self._publish(
+                subject,
+                letter.payload,
+                headers=own_headers(headers.items()),
+                msg_id=msg_id,
+                expected_stream=origin,
+            )
+        except (ApiError, NoRespondersError, ValueError) as error:
+            self._report(f"letter {letter.sequence}, {subject} in {origin}: {error}")
+            return REFUSED
+        if not self._keep:
+            await _delete(self._letters, letter.sequence)
+        return _PUBLISHED_BEFORE if ack.duplicate else "published"
+
+    async def _stored_ids(self, origin: str, subject: str, since_ns: int) -> frozenset[str]:
+        """Return the ids of replayed messages on a subject; the first letter of a subject is its oldest."""
+        place = (origin, subject)
+        if place not in self._stored:
+            try:
+                self._stored[place] = await self._find_ids(await self._open_stream(origin), subject, since_ns)
+            except (ClientConnectionError, RequestTimeoutError):
+                raise
+            except (JetlakeError, ValueError):
+                # Whoever may publish need not be allowed to look; the stream's own memory is left then.
+                self._stored[place] = frozenset()
+        return self._stored[place]
+
+    async def _find_ids(self, stream: Stream, subject: str, since_ns: int) -> frozenset[str]:
+        since_ns -= _CLOCKS_NS
+        info = stream.cached_info
+        if not info.state.messages or parse_time(info.ts) - since_ns < stream.config.duplicate_window:
+            return frozenset()
+        is_readable = stream.config.retention is RetentionPolicy.LIMITS
+        read = _read_headers if is_readable else _get_headers
+        prefix = replay_prefix(self._letters.name).encode()
+        found: set[str] = set()
+        async for header in read(stream, subject, since_ns):
+            msg_id = find_value(header, b"Nats-Msg-Id") or b""
+            if msg_id.startswith(prefix):
+                found.add(msg_id.decode("utf-8", "replace"))
+        return frozenset(found)
+
+
+async def _read_headers(stream: Stream, subject: str, since_ns: int) -> AsyncIterator[bytes]:
+    """Yield the header blocks of a subject's messages from a time on."""
+    reader = stream.ordered(
+        deliver_policy="by_start_time",
+        opt_start_time=format_time(since_ns),
+        filter_subject=subject,
+        headers_only=True,
+        name_prefix="replay",
+    )
     try:
-        ack = await publish(
-            subject,
-            letter.payload,
-            headers=own_headers(headers.items()),
-            msg_id=replay_id(letters.name, letter.sequence, letter.time_ns),
-            expected_stream=origin,
-        )
-    except (ApiError, NoRespondersError, ValueError) as error:
-        report(f"letter {letter.sequence}, {subject} in {origin}: {error}")
-        return REFUSED
-    if not keep:
-        await _delete(letters, letter.sequence)
-    return "published before" if ack.duplicate else "published"
+        while messages := await reader.fetch(_READ_MESSAGES, no_wait=True):
+            for message in messages:
+                yield message.raw_header
+            if messages[-1].metadata.stream_seq >= stream.cached_info.state.last_seq:
+                return
+    finally:
+        await reader.delete()
+
+
+async def _get_headers(stream: Stream, subject: str, since_ns: int) -> AsyncIterator[bytes]:
+    """Yield the same of a stream whose consumers a reader would compete with, one request each."""
+    last = stream.cached_info.state.last_seq
+    try:
+        message = await stream.get(start_time=format_time(since_ns), next_by_subject=subject, direct=False)
+        while True:
+            yield message.header
+            if message.sequence >= last:
+                return
+            message = await stream.get(message.sequence + 1, next_by_subject=subject, direct=False)
+    except MessageNotFoundError:
+        pass
 
 
 async def _delete(letters: Stream, sequence: int) -> None:

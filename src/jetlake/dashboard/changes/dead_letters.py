@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jetlake.client.streams.letter_replay import letters_between, replay_letter
+from jetlake.client.streams.letter_replay import LetterReplay, letters_between
 from jetlake.dashboard.changes.commands import jetlake
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
@@ -37,8 +37,9 @@ async def _replay(api: ServerApi, given: dict[str, Any]) -> Prepared:
     async def run() -> Done:
         counted: Counter[str] = Counter()
         refused: list[str] = []
+        replaying = LetterReplay(api.jetstream.publish, api.jetstream.stream, stream, refused.append)
         async for letter in letters_between(stream, first.sequence, last):
-            counted[await replay_letter(api.jetstream.publish, stream, letter, refused.append)] += 1
+            counted[await replaying.replay(letter)] += 1
         told = ", ".join(f"{number:,} {what}" for what, number in counted.items())
         reason = f" Refused first: {refused[0]}." if refused else ""
         return Done(f"{told or 'No letter is left'}.{reason}")
