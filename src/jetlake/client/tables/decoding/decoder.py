@@ -13,6 +13,11 @@ __all__ = ["BadValueError", "Decoder", "StructColumns", "fields_of"]
 
 Convert = Callable[[Any], Any]
 
+_UNSIGNED_MAX = (1 << 64) - 1
+# To the microsecond, which is all that a datetime has.
+_FIRST_NS = datetime.datetime(1677, 9, 21, 0, 12, 43, 145225)
+_LAST_NS = datetime.datetime(2262, 4, 11, 23, 47, 16, 854775)
+
 
 class BadValueError(ValueError):
     """A decoded value that the column's type cannot hold."""
@@ -87,7 +92,10 @@ def _converter(kind: pa.DataType, from_struct: bool) -> Convert | None:
         item = _optional(_converter(kind.item_type, from_struct))
         return lambda value: [(key, item(entry)) for key, entry in value.items()]
     if pa.types.is_timestamp(kind):
-        return _naive if kind.tz is None else _aware
+        convert = _naive if kind.tz is None else _aware
+        return _within_nanoseconds(convert) if kind.unit == "ns" else convert
+    if pa.types.is_uint64(kind):
+        return _unsigned
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
     if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and not from_struct:
@@ -106,11 +114,38 @@ def _optional(convert: Convert | None) -> Convert:
 
 
 def _aware(value: datetime.datetime) -> datetime.datetime:
-    return value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    if value.tzinfo is None:
+        return value.replace(tzinfo=datetime.UTC)
+    return value if value.tzinfo is datetime.UTC else _in_utc(value)
 
 
 def _naive(value: datetime.datetime) -> datetime.datetime:
-    return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value if value.tzinfo is None else _in_utc(value).replace(tzinfo=None)
+
+
+def _in_utc(value: datetime.datetime) -> datetime.datetime:
+    try:
+        return value.astimezone(datetime.UTC)
+    except OverflowError:
+        raise BadValueError(f"{value} is before the year 1 or after the year 9999 in UTC") from None
+
+
+def _within_nanoseconds(convert: Convert) -> Convert:
+    """Check that nanoseconds since 1970 fit into 64 bits; the zero time of Go and the end of all times do not."""
+
+    def checked(value: datetime.datetime) -> datetime.datetime:
+        time: datetime.datetime = convert(value)
+        if not _FIRST_NS <= time.replace(tzinfo=None) <= _LAST_NS:
+            raise BadValueError(f"{value} does not fit nanoseconds since 1970, which end in 1677 and 2262")
+        return time
+
+    return checked
+
+
+def _unsigned(value: int) -> int:
+    if value > _UNSIGNED_MAX:
+        raise BadValueError(f"{value} does not fit uint64")
+    return value
 
 
 def _decimal(precision: int, scale: int) -> Convert:
@@ -119,7 +154,10 @@ def _decimal(precision: int, scale: int) -> Convert:
 
     def convert(value: decimal.Decimal) -> decimal.Decimal:
         try:
-            return value.quantize(unit, context=context)
+            fitting = value.quantize(unit, context=context)
+            if fitting.is_finite():
+                return fitting
+            raise decimal.InvalidOperation
         except (decimal.InvalidOperation, decimal.Inexact):
             raise BadValueError(f"{value} does not fit decimal({precision},{scale})") from None
 

@@ -65,6 +65,8 @@ def infer_json_type(payloads: pa.Array) -> pa.StructType:
         kind = pa.array(objects).type if objects else pa.null()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ConfigError(f"the payloads have no type in common: {error}; give a schema") from None
+    except OverflowError:
+        raise ConfigError("a number is beyond int64: give a schema, with uint64 or double for its field") from None
     if not pa.types.is_struct(kind) or not kind.num_fields:
         raise ConfigError("no payload is a JSON object with fields: give a schema, or read payloads as raw")
     return _without_nulls(kind)
@@ -82,10 +84,12 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
 
 def _json_type(kind: pa.DataType, path: str) -> Any:
     """Return the type by which msgspec reads JSON for a column of that type; always optional."""
-    if pa.types.is_integer(kind):
+    if pa.types.is_uint64(kind):
+        read: Any = Annotated[int, msgspec.Meta(ge=0)]  # Whose end is beyond that of msgspec's limits.
+    elif pa.types.is_integer(kind):
         bits = kind.bit_width
-        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if pa.types.is_signed_integer(kind) else (0, None)
-        read: Any = Annotated[int, msgspec.Meta(ge=low, le=high if high is not None else min(1 << bits, 1 << 63) - 1)]
+        low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(kind) else (0, 1 << bits)
+        read = Annotated[int, msgspec.Meta(ge=low, le=end - 1)]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         read = list[_json_type(kind.value_type, f"{path}[]")]  # type: ignore[misc]
     elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):

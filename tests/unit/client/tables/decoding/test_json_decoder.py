@@ -35,3 +35,30 @@ def test_types_that_only_arrow_has():
     )
     assert list(reasons) == [1, 2]
     assert values[0].as_py()["u"] == 255
+
+
+def test_a_number_beyond_all_types_that_are_found():
+    with pytest.raises(ConfigError, match="uint64 or double"):
+        infer_json_type(payloads('{"a": 1}', '{"a": 9223372036854775808}'))
+
+
+BEYOND = [
+    (pa.timestamp("ns", "UTC"), '"0001-01-01T00:00:00Z"', '"2026-01-01T00:00:00Z"'),
+    (pa.timestamp("ns", "UTC"), '"9999-12-31T00:00:00Z"', '"1677-09-21T00:12:43.145225Z"'),
+    (pa.timestamp("ns"), '"2262-04-11T23:47:16.854776Z"', '"2262-04-11T23:47:16.854775Z"'),
+    (pa.timestamp("us"), '"0001-01-01T00:00:00+14:00"', '"0001-01-01T00:00:00-14:00"'),
+    (pa.timestamp("us", "UTC"), '"9999-12-31T23:59:59-10:00"', '"9999-12-31T23:59:59+10:00"'),
+    (pa.decimal128(38, 2), '"NaN"', "1.5"),
+    (pa.decimal128(38, 2), '"-Infinity"', "null"),
+    (pa.uint64(), "18446744073709551616", "18446744073709551615"),
+    (pa.list_(pa.uint64()), "[18446744073709551616]", "[18446744073709551615]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "bad", "good"), BEYOND)
+def test_a_value_beyond_its_type_makes_its_row_a_bad_one(kind, bad, good):
+    values, reasons = JsonDecoder(pa.struct([("a", kind)])).decode(payloads(f'{{"a": {bad}}}', f'{{"a": {good}}}'))
+    assert list(reasons) == [0]
+    assert values.is_valid().to_pylist() == [False, True]
+    assert values.field("a")[1].is_valid == (good != "null")
+    values.validate(full=True)
