@@ -92,6 +92,10 @@ class Admin:
         answer = self._message()[1]
         return json.loads(answer) if answer else {}
 
+    def send(self, subject: str, payload: bytes) -> None:
+        """Publish a message that nobody answers."""
+        self._socket.sendall(b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
+
     def api(self, verb: str, body: Any = None) -> dict[str, Any]:
         answer = self.request(f"$JS.API.{verb}", body)
         if "error" in answer:

@@ -620,6 +620,38 @@ def test_at_least_once_with_available_now(server, admin, stream):
     assert sum(len(batch) for batch in iter(query.batch, None)) == 10
 
 
+def test_at_least_once_takes_what_others_gave_back(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    config = {"name": "shared", "durable_name": "shared", "ack_policy": "explicit"}
+    admin.api(f"CONSUMER.CREATE.{stream}.shared", {"stream_name": stream, "config": config})
+    admin.fill(stream, 2)
+    admin.request(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.shared", {"batch": 1})
+    query = Query(server, stream, guarantee="atLeastOnce", consumer="shared")
+    assert query.batch() == [2]
+    # Between the message that comes again and the newest ones lie others that are done.
+    admin.send(f"$JS.ACK.{stream}.shared.1.1.1.0.0", b"-NAK")
+    admin.fill(stream, 2)
+    assert query.batch() == [1, 3, 4]
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+@pytest.mark.parametrize("gone", [1, 2, 6])
+def test_at_least_once_goes_on_without_what_others_acknowledged(server, admin, stream, gone, caplog):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 6)
+    query = Query(server, stream, guarantee="atLeastOnce")
+    end = query.plan()
+    # As a worker leaves it that was handed the message when its ack wait was over, before the batch is read.
+    admin.api(f"STREAM.MSG.DELETE.{stream}", {"seq": gone})
+    query.restart()
+    assert query.read(end) == [sequence for sequence in range(1, 7) if sequence != gone]
+    assert f"1 messages that the consumer of stream {stream} handed out are gone" in caplog.text
+    query.offset = end
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
 # Logins
 
 

@@ -3,6 +3,9 @@
 A gap that lies behind the stream's first message, by the word of its leader, comes from messages that were deleted or
 superseded in the middle of the stream: no loss. What lies before the first message went from the stream's head, and is
 lost unless it was known to be removed before, or need not have concerned the reader.
+
+Messages that a shared durable consumer handed out are another matter: one that is gone was acknowledged by another
+reader, to whom the consumer handed it out again.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class RangeAccount:
         begins = not self._rows
         if begins and partition.beginning == "open":
             self._first = self._next = first
-        if (first != self._next or last - first + 1 != len(sequences)) and not self._sparse:
+        if (first != self._next or last - first + 1 != len(sequences)) and not self._sparse and partition.runs is None:
             edges = np.concatenate(([self._next - 1], sequences))
             at = np.flatnonzero(np.diff(edges) > 1)
             self._judge(edges[at] + 1, edges[at + 1])
@@ -89,6 +92,7 @@ class RangeAccount:
         """
         partition = self._partition
         if partition.runs is not None:
+            self._tell_of_missing(partition.runs)
             return
         info = self._ask()
         if not self._rows and partition.beginning == "open":
@@ -131,6 +135,17 @@ class RangeAccount:
             certain = is_counted
         if certain or may_have_pushed_out(info, self._first, partition.seen):
             self._lose(missing, self._first, min(head, partition.end))
+
+    def _tell_of_missing(self, runs: tuple[tuple[int, int], ...]) -> None:
+        """Log how many of the messages that a shared consumer handed out are gone; who took them nobody knows."""
+        missing = sum(last + 1 - first for first, last in runs) - self._rows
+        if missing > 0:
+            _log.warning(
+                "%d messages that the consumer of stream %s handed out are gone: other readers acknowledged them when "
+                "their ack wait was over, or they were removed",
+                missing,
+                self._partition.stream,
+            )
 
     def _lose(self, count: int, first: int, end: int) -> None:
         if count <= 0:
