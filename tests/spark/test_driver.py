@@ -652,6 +652,57 @@ def test_at_least_once_goes_on_without_what_others_acknowledged(server, admin, s
     assert admin.state(stream)["messages"] == 0
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_at_least_once_goes_on_in_a_stream_that_was_made_again(server, admin, stream, running):
+    # On disk, a nats-server may find files of the stream that was deleted in the moment before.
+    config = {"retention": "workqueue", "storage": "memory"}
+    admin.create_stream(stream, **config)
+    admin.fill(stream, 3)
+    query = Query(server, stream, guarantee="atLeastOnce")
+    end = query.plan()
+    admin.api(f"STREAM.DELETE.{stream}")
+    admin.create_stream(stream, **config)
+    admin.fill(stream, 5)
+    query.time.now_s += 1
+    with pytest.raises(StreamRecreatedError, match="failOnDataLoss=false"):
+        query.read(end)
+    query.restart(failOnDataLoss="false")
+    if running:
+        query.driver.latest_offset(read_offset(query.offset))
+        admin.api(f"STREAM.DELETE.{stream}")
+        admin.create_stream(stream, **config)
+        admin.fill(stream, 4)
+    assert query.read(end) == []
+    query.offset = end
+    assert query.batch() == [*range(1, 5 if running else 6)]
+    assert query.batch() is None
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_at_least_once_whose_consumer_was_deleted(server, admin, stream, retention):
+    queue(admin, stream, retention)
+    query = Query(server, stream, guarantee="atLeastOnce", consumer="worker", maxMessagesPerTrigger="3")
+    query.offset = query.plan()
+    admin.fill(stream, 3)
+    assert query.batch() == [1, 2, 3]
+    admin.api(f"CONSUMER.DELETE.{stream}.worker")
+    with pytest.raises(UnsupportedStreamError, match=f"consumer worker of stream {stream} was deleted while"):
+        query.plan()
+    admin.fill(stream, 2, start=3)
+    query.restart()
+    if retention == "interest":
+        with pytest.raises(DataLossError, match="may not have been kept"):
+            query.plan()
+        admin.api(f"CONSUMER.DELETE.{stream}.worker")
+        query.restart(failOnDataLoss="false")
+        assert query.batch() is None
+        admin.fill(stream, 2)
+    # A work queue hands out again what the deleted consumer had not acknowledged; it is read.
+    assert query.batch() == ([4, 5] if retention == "workqueue" else [6, 7])
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
 # Logins
 
 

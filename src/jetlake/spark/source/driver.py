@@ -31,7 +31,7 @@ from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.requests.loss_notes import LossNotes, note_key
 from jetlake.spark.source.beginnings import Begin, Beginnings
 from jetlake.spark.source.clock import Clock
-from jetlake.spark.source.durable import claim, consumer_name, ensure_durable
+from jetlake.spark.source.durable import claim, consumer_name, deleted_consumer_error, ensure_durable
 from jetlake.spark.source.lag_consumer import LagConsumer
 from jetlake.spark.source.release import release
 from jetlake.spark.source.retention import choose_release
@@ -212,13 +212,10 @@ class Driver:
                     "to their end: leave option startingPosition at earliest"
                 )
         elif not existed and how == "reset" and begin.continues:
-            message = (
-                f"consumer {consumer_name(options, stream)} of interest stream {stream} was deleted while the query "
-                "did not run, so messages published since then may not have been kept"
-            )
+            error = deleted_consumer_error(stream, consumer_name(options, stream))
             if options.fail_on_data_loss:
-                raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
-            _log.warning("%s; going on", message)
+                raise error
+            _log.warning("%s (going on, as the option says)", error)
         return how
 
     def _claim(self, stream: str, offset: StreamOffset) -> None:

@@ -12,13 +12,13 @@ import hashlib
 import msgspec
 
 from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError
+from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError, DataLossError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.spark.options.source_options import SourceOptions
 
-__all__ = ["TAKEN_MAX", "claim", "consumer_name", "ensure_durable", "ensure_shared"]
+__all__ = ["TAKEN_MAX", "claim", "consumer_name", "deleted_consumer_error", "ensure_durable", "ensure_shared"]
 
 _MARK = "jetlake.spark"
 _OWNER = "jetlake.owner"
@@ -35,6 +35,14 @@ def consumer_name(options: SourceOptions, stream: str) -> str:
         return options.consumer
     digest = hashlib.sha256("\n".join([stream, *sorted(options.subjects)]).encode()).hexdigest()[:12]
     return f"jetlake-spark-{digest}"
+
+
+def deleted_consumer_error(stream: str, consumer: str) -> DataLossError:
+    """Return the error for an interest stream that did not keep its messages for the query all the time."""
+    return DataLossError(
+        f"consumer {consumer} of interest stream {stream} was deleted while the query did not run, so messages "
+        "published since then may not have been kept. To go on without them set option failOnDataLoss=false"
+    )
 
 
 def ensure_durable(api: StreamApi, stream: str, options: SourceOptions, owner: str) -> bool:
@@ -88,8 +96,10 @@ def claim(api: StreamApi, stream: str, options: SourceOptions, owner: str) -> No
     api.create_consumer(stream, config, ConsumerAction.UPDATE)
 
 
-def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> ConsumerInfo:
-    """Return the durable consumer of an at-least-once query, which others may use too; created when missing.
+def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> bool:
+    """Make sure that the durable consumer of an at-least-once query is there, which others may use too.
+
+    Returns whether it was missing, and is created.
 
     Raises:
         ConsumerHeldError: it does not wait for explicit acknowledgements, or another consumer takes the same messages.
@@ -99,18 +109,19 @@ def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> Consum
         info = api.consumer_info(stream, name)
     except ConsumerNotFoundError:
         pending_max = min(options.max_messages or TAKEN_MAX, TAKEN_MAX)
-        return _create(api, stream, _config(name, options, pending_max))
+        _create(api, stream, _config(name, options, pending_max))
+        return True
     if info.config.ack_policy is not AckPolicy.EXPLICIT or info.config.is_push:
         raise ConsumerHeldError(
             f"consumer {name} of stream {stream} is no pull consumer with explicit acknowledgement, which "
             "guarantee=atLeastOnce needs: name another one with option consumer"
         )
-    return info
+    return False
 
 
-def _create(api: StreamApi, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+def _create(api: StreamApi, stream: str, config: ConsumerConfig) -> None:
     try:
-        return api.create_consumer(stream, config)
+        api.create_consumer(stream, config)
     except ApiError as error:
         if error.err_code not in _NOT_UNIQUE:
             raise

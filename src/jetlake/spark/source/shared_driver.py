@@ -7,7 +7,10 @@ what is not acknowledged in time the consumer hands out again, to this query or 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +21,36 @@ from jetlake.client.tables.plan.planning import SequenceRange
 from jetlake.client.tables.reading.tasks import runs_of
 from jetlake.client.tables.requests.pull_now import pull_now
 from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.errors import StreamRecreatedError
+from jetlake.errors import (
+    ConsumerNotFoundError,
+    DataLossError,
+    PullStatusError,
+    StreamRecreatedError,
+    UnsupportedStreamError,
+)
+from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol import encoder
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import pinned_partitions
 from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.source.clock import Clock
-from jetlake.spark.source.durable import TAKEN_MAX, consumer_name, ensure_shared
+from jetlake.spark.source.durable import TAKEN_MAX, consumer_name, deleted_consumer_error, ensure_shared
 from jetlake.spark.source.retention import choose_release
 from jetlake.spark.source.stream_watch import StreamWatch
 from jetlake.spark.source.tasks import cut_range
 
 __all__ = ["SharedDriver"]
 
+T = TypeVar("T")
+
 Sequences = NDArray[np.int64]
 
+_log = logging.getLogger("jetlake.spark")
+
 _REAL_CLOCK = Clock()
+
+# The status that answers a pull of a consumer that is not there.
+_NOBODY = 503
 
 
 class SharedDriver:
@@ -46,6 +63,8 @@ class SharedDriver:
         self._stream = options.streams[0]
         self._consumer = consumer_name(options, self._stream)
         self._ready = False
+        # Whether the consumer was made by this run, and nobody has asked yet what was missed without one.
+        self._is_new = False
         self._acknowledged: StreamOffset | None = None
         self._left: int | None = None
         self._last_batch_s = clock.monotonic_s()
@@ -60,13 +79,15 @@ class SharedDriver:
         """Acknowledge what the batch up to `start` held, and take the next messages; `start` when there are none."""
         self._prepare()
         before = start.of(self._stream)
-        if before is not None and before != self._acknowledged:
-            self._acknowledge(before)
+        if before is None:
+            self._is_new = False
+        elif before != self._acknowledged:
+            self._finish(before)
         info = self._watch.info(self._stream)
-        taken = self._take(limited)
+        taken = self._take_next(before, limited)
         if not len(taken) and before is not None and self._left is None:
             self._watch.wait_for_poll()
-            taken = self._take(limited)
+            taken = self._take_next(before, limited)
         if not len(taken) and before is not None:
             return start
         self._last_batch_s = self._clock.monotonic_s()
@@ -87,7 +108,11 @@ class SharedDriver:
         taken = offset.batch.taken if offset is not None and offset.batch is not None else None
         if offset is None or not taken:
             return []
-        check_same_stream(self._watch.info(self._stream), offset)
+        try:
+            check_same_stream(self._watch.info(self._stream), offset)
+        except StreamRecreatedError as error:
+            self._pass(error)
+            return []
         options = self._options
         sequences = [sequence for first, last in taken for sequence in range(first, last + 1)]
         pieces = cut_range(SequenceRange(0, len(sequences)), 0.0, options, offset)
@@ -99,20 +124,69 @@ class SharedDriver:
         return partitions
 
     def _prepare(self) -> None:
+        """Make sure of the durable consumer, once."""
         if not self._ready:
             choose_release(self._watch.info(self._stream).config, self._watch.version, self._options)
-            self._watch.ask(lambda api: ensure_shared(api, self._stream, self._options))
+            self._is_new = self._watch.ask(lambda api: ensure_shared(api, self._stream, self._options))
             self._ready = True
 
-    def _acknowledge(self, offset: StreamOffset) -> None:
+    def _finish(self, offset: StreamOffset) -> None:
         """Acknowledge a finished batch; after a restart perhaps for the second time, which does no harm."""
         try:
-            self._watch.ask(lambda api: acknowledge(api, self._stream, self._consumer, offset))
-        except StreamRecreatedError:
-            if self._options.fail_on_data_loss:
-                raise
-            self._watch.info(self._stream, fresh=True)
+            check_same_stream(self._watch.info(self._stream, fresh=True), offset)
+            self._check_consumer_was_there()
+            self._ask(lambda api: acknowledge(api, self._stream, self._consumer, offset))
+        except StreamRecreatedError as error:
+            self._pass(error)
+            self._ready = False
+            self._prepare()
+            self._is_new = False
         self._acknowledged = offset
+
+    def _check_consumer_was_there(self) -> None:
+        """Make sure that an interest stream had this query's consumer since the last batch.
+
+        Raises:
+            DataLossError: it had not, and the options say that this is an error.
+        """
+        if not self._is_new:
+            return
+        self._is_new = False
+        if self._watch.info(self._stream).config.retention is RetentionPolicy.INTEREST:
+            self._pass(deleted_consumer_error(self._stream, self._consumer))
+
+    def _pass(self, error: DataLossError) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        _log.warning("%s (going on, as the option says)", error)
+
+    def _ask(self, question: Callable[[StreamApi], T]) -> T:
+        """Ask something of the consumer.
+
+        Raises:
+            UnsupportedStreamError: it was deleted.
+        """
+        try:
+            return self._watch.ask(question)
+        except (ConsumerNotFoundError, PullStatusError) as error:
+            if isinstance(error, PullStatusError) and error.status != _NOBODY:
+                raise
+            raise UnsupportedStreamError(
+                f"consumer {self._consumer} of stream {self._stream} was deleted while the query ran: start the query "
+                "again, which makes the consumer anew"
+            ) from error
+
+    def _take_next(self, before: StreamOffset | None, limited: bool) -> Sequences:
+        """Take messages from the consumer; those of the batch before, all of them and no other, are only acknowledged.
+
+        They come again where the server forgot that they were acknowledged. They are read, and an offset that stays the
+        same would be no batch for Spark.
+        """
+        taken = self._take(limited)
+        if len(taken) and before is not None and before.batch is not None and before.batch.taken == runs_of(taken):
+            self._ask(lambda api: acknowledge(api, self._stream, self._consumer, before))
+            taken = self._take(limited)
+        return taken
 
     def _take(self, limited: bool) -> Sequences:
         """Take messages from the consumer, as many as the options allow; their sequences."""
@@ -128,26 +202,29 @@ class SharedDriver:
                 wanted = 0
         if wanted <= 0:
             return np.empty(0, np.int64)
-        taken = self._watch.ask(lambda api: pull_now(api, self._stream, self._consumer, wanted))
+        taken = self._ask(lambda api: pull_now(api, self._stream, self._consumer, wanted))
         return np.unique(np.concatenate([part.sequence for part in taken])) if taken else np.empty(0, np.int64)
 
     def _waits(self) -> bool:
         waited_s = self._clock.monotonic_s() - self._last_batch_s
         if waited_s >= self._options.max_trigger_delay_s:
             return False
-        pending = self._watch.ask(lambda api: api.consumer_info(self._stream, self._consumer)).num_pending
+        pending = self._ask(lambda api: api.consumer_info(self._stream, self._consumer)).num_pending
         return pending < self._options.min_messages
 
 
 def acknowledge(api: StreamApi, stream: str, consumer: str, offset: StreamOffset) -> None:
     """Acknowledge what the batch that ends there has taken, and wait until the server has done it.
 
+    A consumer that was made anew, or fell back with its server, has not handed all of it out: it answers no
+    acknowledgement of the rest, and will hand the rest out again.
+
     Raises:
-        StreamRecreatedError: it is another stream; nothing was acknowledged.
+        ConsumerNotFoundError: there is no such consumer.
     """
-    check_same_stream(api.stream_info(stream), offset)
     runs = offset.batch.taken if offset.batch is not None else None
-    sequences = (sequence for first, last in runs or () for sequence in range(first, last + 1))
+    delivered = api.consumer_info(stream, consumer).delivered.stream_seq
+    sequences = (sequence for first, last in runs or () for sequence in range(first, min(last, delivered) + 1))
     # Only the stream's sequence counts in an acknowledgement; the other numbers may be anything.
     prefix = f"$JS.ACK.{stream}.{consumer}.1.".encode()
     last = b""
