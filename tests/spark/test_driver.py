@@ -304,6 +304,39 @@ def test_what_a_deleted_stream_of_a_pattern_had_is_counted_once(server, admin, s
         query.read(end)
 
 
+@pytest.mark.parametrize("subjects", ["", ">"])
+def test_a_stream_of_a_pattern_is_deleted_while_the_query_runs(server, admin, stream, subjects):
+    kept, gone, other = f"{stream}_1", f"{stream}_2", f"{stream}_3"
+    for name in (kept, gone):
+        admin.create_stream(name)
+        admin.fill(name, 3)
+    query = Query(server, f"{stream}_*", **({"subjects": subjects} if subjects else {}))
+    assert query.batch() == [1, 2, 3, 1, 2, 3]
+    # All of it was read, and it is not yet time to look for streams again.
+    admin.api(f"STREAM.DELETE.{gone}")
+    assert query.batch() is None
+    assert [name for name, _ in query.driver.present_end().streams] == [kept]
+    waited_s = query.time.now_s
+    assert query.batch() is None
+    assert query.time.now_s > waited_s + 1
+    admin.fill(kept, 2)
+    assert query.batch() == [4, 5]
+    # Another one is deleted with messages that were not read.
+    admin.create_stream(other)
+    admin.fill(other, 4)
+    query.restart(maxMessagesPerTrigger="1")
+    assert query.batch() == [1]
+    admin.api(f"STREAM.DELETE.{other}")
+    with pytest.raises(DataLossError, match=f"{other} was deleted, and up to 3"):
+        query.batch()
+    query.restart()
+    query.driver.stop_at_present_end()
+    admin.api(f"STREAM.DELETE.{kept}")
+    query.time.now_s += 1
+    with pytest.raises(UnsupportedStreamError, match="no stream matches"):
+        query.driver.present_end()
+
+
 def test_a_pattern_that_means_no_stream(server, stream):
     with pytest.raises(UnsupportedStreamError, match="no stream matches"):
         Query(server, f"{stream}_none_*").plan()

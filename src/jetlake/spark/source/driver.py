@@ -7,7 +7,9 @@ where the messages of finished batches are released, and where the next batch is
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from jetlake.client.tables.options.positions import EARLIEST
 from jetlake.client.tables.plan.data_loss import seen_of
@@ -20,6 +22,7 @@ from jetlake.errors import (
     ConsumerNotFoundError,
     DataLossError,
     PermissionsError,
+    StreamNotFoundError,
     StreamRecreatedError,
     UnsupportedStreamError,
 )
@@ -40,6 +43,8 @@ from jetlake.spark.source.stream_watch import StreamWatch
 from jetlake.spark.source.tasks import cut_stream
 
 __all__ = ["Driver"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("jetlake.spark")
 
@@ -72,9 +77,11 @@ class Driver:
 
     def stop_at_present_end(self) -> None:
         """Take nothing that is stored after this call."""
-        self._targets = {
-            stream: self._watch.info(stream, fresh=True).state.last_seq + 1 for stream in self._names.current()
-        }
+        self._targets = self._of_present(
+            lambda: {
+                stream: self._watch.info(stream, fresh=True).state.last_seq + 1 for stream in self._names.current()
+            }
+        )
         self._names.freeze()
 
     def latest_offset(self, start: Offset, *, limited: bool = True) -> Offset:
@@ -86,21 +93,14 @@ class Driver:
             DataLossError: messages are gone that were not read, and the options say that this is an error.
             UnsupportedStreamError: a stream cannot be read with these options.
         """
-        self._miss_deleted(start)
-        for stream in self._names.current():
-            self._prepare(stream, start)
-        end = self._plan(start, limited)
-        if end is start and self._targets is None:
-            # Spark would ask again within milliseconds; to wait here until the server may have news spares both.
-            self._watch.wait_for_poll()
-            end = self._plan(start, limited)
+        end = self._of_present(lambda: self._next_end(start, limited))
         if end is not start:
             self._last_batch_s = self._clock.monotonic_s()
         return end
 
     def present_end(self) -> Offset:
         """Return where the streams end now; what lies between the query's offset and this is its lag."""
-        infos = [self._watch.info(stream) for stream in self._names.current()]
+        infos = self._of_present(lambda: [self._watch.info(stream) for stream in self._names.current()])
         return Offset(tuple((info.config.name, StreamOffset(info.created, info.state.last_seq + 1)) for info in infos))
 
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
@@ -119,6 +119,27 @@ class Driver:
                     "the batch is done"
                 )
         return partitions
+
+    def _of_present(self, action: Callable[[], T]) -> T:
+        """Run an action over all streams; again without those of a pattern that were deleted meanwhile."""
+        while True:
+            try:
+                return action()
+            except (StreamNotFoundError, UnsupportedStreamError):
+                if not self._names.drop_deleted():
+                    raise
+
+    def _next_end(self, start: Offset, limited: bool) -> Offset:
+        """Return where the next batch ends, once what the batches up to `start` held is released."""
+        self._miss_deleted(start)
+        for stream in self._names.current():
+            self._prepare(stream, start)
+        end = self._plan(start, limited)
+        if end is start and self._targets is None:
+            # Spark would ask again within milliseconds; to wait here until the server may have news spares both.
+            self._watch.wait_for_poll(self._names.current())
+            end = self._plan(start, limited)
+        return end
 
     # Each batch, stream by stream
 

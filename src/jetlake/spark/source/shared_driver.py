@@ -86,7 +86,7 @@ class SharedDriver:
         info = self._watch.info(self._stream)
         taken = self._take_next(before, limited)
         if not len(taken) and before is not None and self._left is None:
-            self._watch.wait_for_poll()
+            self._watch.wait_for_poll([self._stream])
             taken = self._take_next(before, limited)
         if not len(taken) and before is not None:
             return start

@@ -43,6 +43,19 @@ class StreamNames:
             )
         return names
 
+    def drop_deleted(self) -> bool:
+        """Leave out streams of a pattern that are gone by now, before it is time to look for new ones.
+
+        Returns whether there are any.
+        """
+        if not self._found:
+            return False
+        present = self._watch.ask(lambda api: api.stream_names())
+        kept = tuple(name for name in self._found if name in present)
+        is_changed = kept != self._found
+        self._found = kept
+        return is_changed
+
     def freeze(self) -> None:
         """Look for no more streams."""
         self._due_s = float("inf")

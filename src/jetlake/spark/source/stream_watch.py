@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from jetlake.client.tables.plan.reader_choice import Version, check_server, parse_version
@@ -73,8 +73,9 @@ class StreamWatch:
         self._infos[stream] = (now_s, info)
         return info
 
-    def wait_for_poll(self) -> None:
-        """Let the time pass until the oldest answer may be asked for again."""
-        if self._infos:
-            due_s = min(asked_s for asked_s, _ in self._infos.values()) + self._options.poll_interval_s
+    def wait_for_poll(self, streams: Iterable[str]) -> None:
+        """Let the time pass until the oldest answer about these streams may be asked for again."""
+        asked_s = [self._infos[stream][0] for stream in streams if stream in self._infos]
+        if asked_s:
+            due_s = min(asked_s) + self._options.poll_interval_s
             self._clock.sleep(max(due_s - self._clock.monotonic_s(), 0.0))
