@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -147,6 +149,9 @@ def test_default_schemas():
 
 # The other way
 
+BY_STRUCT = t.MapType(t.StructType().add("k", "integer"), t.LongType())
+MONTHS = t.YearMonthIntervalType()
+
 
 def encode(rows, names, options=None, first_row=0, **changed):
     kinds = schema(*names, **changed)
@@ -233,11 +238,19 @@ def test_expectations():
         ({"subject": "a", "data": b"", "headers": [("K", ["v\r\nX: y"])]}, {}, "line break"),
         ({"subject": "a", "data": b"", "msg_id": None}, {"messageId": "column"}, "msg_id is null"),
         ({"subject": "a", "data": b"", "msg_id": "x\ny"}, {"messageId": "column"}, "line break"),
+        ({"subject": "a", "data": b"", "msg_id": "  "}, {"messageId": "column"}, "msg_id is null or empty"),
+        ({"subject": "a", "data": b"", "headers_raw": b"K: v\r\n"}, {}, "row 5.*headers_raw.*begins with NATS/1.0"),
     ],
 )
 def test_rows_that_are_no_messages(row, options, reason):
     with pytest.raises(RowPublishError, match=reason):
         encode([row], list(row), options, first_row=5)
+
+
+def test_an_id_is_what_the_server_reads():
+    """By the id that the stream stores a repeated task finds its rows again."""
+    rows = [{"subject": "a", "data": b"", "msg_id": text} for text in ("  x", "y ", "z")]
+    assert [message.message_id for message in encode(rows, list(rows[0]))] == [b"x", b"y ", b"z"]
 
 
 @pytest.mark.parametrize("column", ["expected_last_sequence", "expected_last_subject_sequence"])
@@ -246,6 +259,25 @@ def test_a_negative_sequence_is_no_expectation(column):
     with pytest.raises(RowPublishError, match=rf"row 7 .* on 'a\.2': column {column} is -1") as caught:
         encode(rows, ["subject", "data", column], first_row=5, **{column: t.LongType()})
     assert caught.value.row == 7
+
+
+def test_keys_of_maps_are_texts_in_json():
+    by_decimal = t.MapType(t.DecimalType(4, 1), t.MapType(t.BooleanType(), t.LongType()))
+    kinds = {"m": t.ArrayType(t.StructType().add("by", by_decimal)), "n": t.MapType(t.LongType(), t.LongType())}
+    rows = [{"subject": "a", "m": [{"by": [(Decimal("1.5"), [(True, 1)]), (Decimal("-2.0"), None)]}], "n": [(7, 8)]}]
+    (message,) = encode(rows, ["subject", "m", "n"], {"payloadFormat": "json"}, **kinds)
+    assert json.loads(message.payload) == {"m": [{"by": {"1.5": {"true": 1}, "-2.0": None}}], "n": {"7": 8}}
+
+
+@pytest.mark.parametrize("name", ["day", "time", "times"])
+def test_a_date_that_no_payload_can_hold_is_named(name):
+    kinds = {"day": t.DateType(), "time": t.TimestampType(), "times": t.ArrayType(t.TimestampType())}
+    names = ["subject", "day", "time", "times"]
+    far = {"day": 9_999_999, "time": 9_999_999 * 86_400 * 1_000_000}
+    rows = [{"subject": f"a.{row}", "day": 0, "time": 0, "times": [0]} for row in range(3)]
+    rows[2][name] = [far["time"]] if name == "times" else far[name]
+    with pytest.raises(RowPublishError, match=rf"row 7 .* on 'a\.2': column {name}: a date or time outside"):
+        encode(rows, names, {"payloadFormat": "json"}, first_row=5, **kinds)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +289,8 @@ def test_a_negative_sequence_is_no_expectation(column):
         (["subject", "data", "extra"], {}, {"extra": t.LongType()}, "column extra would be lost"),
         (["subject", "data", "headers"], {}, {"headers": t.StringType()}, "headers is string, not map"),
         (["subject"], {"payloadFormat": "json"}, {}, "no column to publish"),
+        (["subject", "m"], {"payloadFormat": "json"}, {"m": BY_STRUCT}, "column m holds a map by struct<k:int>"),
+        (["subject", "m"], {"payloadFormat": "json"}, {"m": t.ArrayType(MONTHS)}, "column m holds an interval of"),
         (["subject", "data"], {"messageId": "column"}, {}, "column msg_id"),
         (["subject", "data"], {"messageId": "source"}, {}, "column stream"),
     ],

@@ -25,7 +25,7 @@ from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, join, texts
-from jetlake.spark.sink.row_payload import RowPayload, make_row_encoder
+from jetlake.spark.sink.row_payload import RowPayload, has_unusual_keys, make_row_encoder, with_text_keys
 
 __all__ = ["SINK_COLUMNS", "RowEncoder", "RowIds"]
 
@@ -86,6 +86,7 @@ class RowEncoder:
         self._names = schema.fieldNames()
         self._id_from = _check_schema(schema, options)
         self._columns = [name for name in self._names if name not in _SPECIAL]
+        self._by_unusual_keys = [name for name in self._columns if has_unusual_keys(schema[name].dataType)]
         self._schema = schema
         self._encode_row: RowPayload | None = make_row_encoder(schema, options)
         self._expected = [(name, key) for name, key in _EXPECTATIONS.items() if name in self._names]
@@ -135,7 +136,7 @@ class RowEncoder:
     def _payload_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array:
         if self._options.payload_format == "raw":
             return _without_nulls(batch.column("data").cast(pa.binary()))
-        rows = batch.select(self._columns).to_pylist(maps_as_pydicts="strict")
+        rows = self._values(batch.select(self._columns), subject, first_row)
         if self._encode_row is None:
             self._encode_row = make_row_encoder(self._schema, self._options)
         payloads = []
@@ -145,6 +146,20 @@ class RowEncoder:
             except ValueError as error:
                 raise RowPublishError(first_row + index, subject[index].as_py().decode(), str(error)) from None
         return binary_of(payloads)
+
+    def _values(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> list[dict[str, Any]]:
+        """Return the rows as values of Python."""
+        for name in self._by_unusual_keys:
+            index = batch.schema.get_field_index(name)
+            column = batch.column(index)
+            batch = batch.set_column(index, name, column.cast(with_text_keys(column.type)))
+        try:
+            rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+        except OverflowError:
+            row, name = _first_overflow(batch)
+            reason = f"column {name}: a date or time outside of the years 1 to 9999 can't be written"
+            raise RowPublishError(first_row + row, subject[row].as_py().decode(), reason) from None
+        return rows
 
     def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
         """Return the header blocks: the id, what is expected, and the rows' own headers."""
@@ -182,12 +197,20 @@ class RowEncoder:
             batch.column(name).to_pylist() if name in self._names else none for name in ("headers", "headers_raw")
         )
         lines = [
-            _own_lines(block)
+            self._own_block(block, first_row + index, subject[index])
             if block is not None
             else (self._own_headers(value, first_row + index, subject[index]) if value else b"")
             for index, (value, block) in enumerate(zip(maps, blocks, strict=True))
         ]
         return binary_of(lines)
+
+    @staticmethod
+    def _own_block(block: bytes, row: int, subject: pa.Scalar) -> bytes:
+        """Return the lines of a row's own header block."""
+        if block and not block.startswith(b"NATS/1.0"):
+            reason = "column headers_raw: a header block begins with NATS/1.0, as column headers_raw of a read does"
+            raise RowPublishError(row, subject.as_py().decode(), reason)
+        return _own_lines(block)
 
     @staticmethod
     def _own_headers(value: Any, row: int, subject: pa.Scalar) -> bytes:
@@ -218,8 +241,7 @@ class RowEncoder:
         if self._id_from == "none":
             return repeated(b"", batch.num_rows)
         if self._id_from == "column":
-            given = batch.column("msg_id").cast(pa.binary())
-            return _checked_ids(given, subject, first_row, "msg_id")
+            return _checked_ids(_as_server_reads(batch.column("msg_id")), subject, first_row, "msg_id")
         if self._id_from == "source":
             given = join(batch.column("stream").cast(pa.binary()), b":", texts(batch.column("sequence")))
             return _checked_ids(given, subject, first_row, "stream and sequence")
@@ -228,6 +250,17 @@ class RowEncoder:
         content = join(payload, b"\0", subject, *([b"\0", own] if own is not None else []))
         rows = texts(arrow_of(np.arange(first_row, first_row + batch.num_rows)))
         return join(f"{ids.run}/{ids.partition}/".encode(), rows, b"-", _hashes(content))
+
+
+def _first_overflow(batch: pa.RecordBatch) -> tuple[int, str]:
+    """Return the row and the column of the first date or time that Python does not know."""
+    for row in range(batch.num_rows):
+        for name in batch.schema.names:
+            try:
+                batch.column(name)[row].as_py()
+            except OverflowError:
+                return row, name
+    raise AssertionError("no value is out of range")
 
 
 def _own_lines(block: bytes) -> bytes:
@@ -247,6 +280,14 @@ def _hashes(content: pa.Array) -> pa.Array:
     digits = b"".join(map(xxh3_64_digest, content.to_pylist())).hex().encode()
     edges = np.arange(0, len(digits) + 1, _HASH_DIGITS, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(content), [None, pa.py_buffer(edges), pa.py_buffer(digits)])
+
+
+def _as_server_reads(ids: pa.Array) -> pa.Array:
+    """Return ids as a server reads them out of a header: without the blanks before them."""
+    import pyarrow.compute as pc  # here, as in message_columns
+
+    has_blank = pc.any(pc.starts_with(ids, " ")).as_py()
+    return (pc.ascii_ltrim(ids, " ") if has_blank else ids).cast(pa.binary())
 
 
 def _checked_ids(given: pa.Array, subject: pa.Array, first_row: int, column: str) -> pa.Array:

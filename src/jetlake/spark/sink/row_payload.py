@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.client.tables.decoding.avro_decoder import parse_avro
 from jetlake.errors import ConfigError
 from jetlake.spark.options.sink_options import SinkOptions
 
-__all__ = ["RowPayload", "make_row_encoder"]
+__all__ = ["RowPayload", "has_unusual_keys", "make_row_encoder", "with_text_keys"]
 
 RowPayload = Callable[[dict[str, Any]], bytes]
 """Makes the payload of a row's columns.
@@ -40,8 +50,17 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
     """
     variants = frozenset(field.name for field in schema.fields if isinstance(field.dataType, VariantType))
     for field in schema.fields:
-        if field.name not in variants and _holds_variant(field.dataType):
+        inner = list(_types_in(field.dataType))
+        if field.name not in variants and any(isinstance(kind, VariantType) for kind in inner):
             raise ConfigError(f"column {field.name} holds a VARIANT inside: write it as a column of its own")
+        if any(isinstance(kind, YearMonthIntervalType) for kind in inner):
+            raise ConfigError(f"column {field.name} holds an interval of months, for which there is no text: cast it")
+        for kind in inner:
+            if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
+                raise ConfigError(
+                    f"column {field.name} holds a map by {kind.keyType.simpleString()}: keys of a payload are texts; "
+                    "write map_entries(…), or make texts of the keys"
+                )
     if options.payload_format == "avro":
         if variants:
             raise ConfigError(f"column {min(variants)} is a VARIANT, for which Avro has no type: write it as JSON")
@@ -51,14 +70,36 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
     return lambda row: _encode_json({name: value for name, value in row.items() if value is not None})
 
 
-def _holds_variant(kind: DataType) -> bool:
+def _types_in(kind: DataType) -> Iterator[DataType]:
+    """Yield a type and all that are inside of it."""
+    yield kind
     if isinstance(kind, StructType):
-        return any(_holds_variant(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _holds_variant(kind.elementType)
-    if isinstance(kind, MapType):
-        return _holds_variant(kind.valueType)
-    return isinstance(kind, VariantType)
+        for field in kind.fields:
+            yield from _types_in(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _types_in(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _types_in(kind.keyType)
+        yield from _types_in(kind.valueType)
+
+
+def has_unusual_keys(kind: DataType) -> bool:
+    """Return whether a type holds maps by decimals or booleans, which become no texts by themselves."""
+    maps = (inner for inner in _types_in(kind) if isinstance(inner, MapType))
+    return any(isinstance(single.keyType, DecimalType | BooleanType) for single in maps)
+
+
+def with_text_keys(kind: pa.DataType) -> pa.DataType:
+    """Return the type with texts in place of decimals and booleans as keys of maps; columns can be cast to it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_text_keys(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(with_text_keys(kind.value_type)))
+    if pa.types.is_map(kind):
+        is_unusual = pa.types.is_decimal(kind.key_type) or pa.types.is_boolean(kind.key_type)
+        item = kind.item_field.with_type(with_text_keys(kind.item_type))
+        return pa.map_(pa.string() if is_unusual else kind.key_type, item)
+    return kind
 
 
 def _json_with_variants(row: dict[str, Any], variants: frozenset[str]) -> bytes:
