@@ -81,6 +81,29 @@ def test_a_task_that_comes_again_writes_what_is_missing(server, admin, stream, c
     assert (write().rows, len(numbers(admin, stream)) > 200) == (100, True)
 
 
+def test_a_batch_that_is_written_to_two_streams(server, admin, stream, context):
+    """As `foreachBatch` does it: what is noted of one stream says nothing about the other."""
+    window = {"duplicate_window": 100_000_000, "discard": "new"}
+    long, short = f"{stream}L", f"{stream}S"
+    admin.create_stream(long, **window)
+    admin.fill(long, 100)
+    admin.create_stream(short, max_msgs=60, **window)
+
+    def write(target):
+        options = {"servers": server.url, "stream": target, "ledger": f"L{stream}", "runId": "query/7"}
+        return writer.BatchWriter(SCHEMA, SinkOptions.of(options)).write(iter([rows(target, 100)]))
+
+    write(long)
+    with pytest.raises(RowPublishError, match="maximum messages exceeded"):
+        write(short)
+    stored = admin.state(short)["messages"]
+    admin.api(f"STREAM.UPDATE.{short}", {"name": short, "subjects": [f"{short}.>"], "allow_direct": True, **window})
+    for target in (long, short):
+        forget_ids(admin, target)
+    assert [write(target).duplicates for target in (long, short)] == [100, stored]
+    assert sorted(number for number in numbers(admin, short) if number >= 0) == list(range(100))
+
+
 def test_without_a_ledger_or_a_stream_only_the_streams_memory_is_left(server, admin, stream, context):
     admin.create_stream(stream)
     for given in ({"ledger": "none", "stream": stream}, {"ledger": f"L{stream}"}):

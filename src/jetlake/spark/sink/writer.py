@@ -73,7 +73,8 @@ class BatchWriter(DataSourceArrowWriter):
         if named is None:
             publisher.publish_all(messages)
             return Written(publisher.count, publisher.duplicates)
-        place = _Place(named[1], int(named[2]), partition)
+        # One batch may be written to several streams, and each of them has rows and sequences of its own.
+        place = _Place(".".join(filter(None, (named[1], self._options.stream))), int(named[2]), partition)
         return _publish_rest(self._options, Ledger(self._options), place, messages, publisher)
 
 
