@@ -29,11 +29,26 @@ def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
             f"{'variant' if options.payload_format == 'variant' else 'struct'}"
         )
     if isinstance(value_type, types.StructType):
+        if _holds_variant(value_type):
+            raise ConfigError(
+                f"column value is {value_type.simpleString()}: a VARIANT inside of it can't be read, use "
+                "payloadFormat=variant for the whole payload"
+            )
         arrow_type = to_arrow_type(value_type, timezone="UTC")
         if options.payload_format == "avro":
             return AvroDecoder(options.avro_schema, arrow_type, options.avro_reader_schema)
         return JsonDecoder(arrow_type)
     return VariantDecoder()
+
+
+def _holds_variant(kind: types.DataType) -> bool:
+    if isinstance(kind, types.StructType):
+        return any(_holds_variant(field.dataType) for field in kind.fields)
+    if isinstance(kind, types.ArrayType):
+        return _holds_variant(kind.elementType)
+    if isinstance(kind, types.MapType):
+        return _holds_variant(kind.valueType)
+    return isinstance(kind, types.VariantType)
 
 
 class VariantDecoder:

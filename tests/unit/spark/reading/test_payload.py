@@ -15,7 +15,8 @@ from pyspark.sql.variant_utils import VariantUtils
 from jetlake.client.tables.decoding.avro_decoder import AvroDecoder
 from jetlake.client.tables.decoding.json_decoder import JsonDecoder
 from jetlake.errors import ConfigError
-from jetlake.spark.reading.payload import VariantDecoder, avro_struct_ddl
+from jetlake.spark.options.source_options import SourceOptions
+from jetlake.spark.reading.payload import VariantDecoder, avro_struct_ddl, make_decoder
 
 UTC = datetime.UTC
 
@@ -232,3 +233,25 @@ def test_variants():
 def test_avro_schemas_that_spark_has_no_type_for(schema, reason):
     with pytest.raises(ConfigError, match=reason):
         avro_struct_ddl(schema)
+
+
+def test_avro_values_that_the_asked_for_type_does_not_hold():
+    """One such record is a bad row, and none of the others with it."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "long"]}]}
+    payloads = []
+    for value in (1, 1 << 40, None, 2):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, schema, {"a": value})
+        payloads.append(stream.getvalue())
+    kind = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    values, reasons = AvroDecoder(json.dumps(schema), kind).decode(pa.array(payloads, pa.binary()))
+    assert values.to_pylist() == [{"a": 1}, None, None, {"a": 2}]
+    assert "a is no int32" in reasons[1]
+    assert "a is null" in reasons[2]
+
+
+@pytest.mark.parametrize("wrap", [lambda kind: kind, t.ArrayType, lambda kind: t.MapType(t.StringType(), kind)])
+def test_a_variant_inside_of_the_value_is_refused(wrap):
+    options = SourceOptions.of({"stream": "S", "payloadFormat": "json"})
+    with pytest.raises(ConfigError, match="a VARIANT inside of it can't be read"):
+        make_decoder(options, struct(a=wrap(t.VariantType())))

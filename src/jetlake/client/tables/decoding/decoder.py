@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,10 +13,8 @@ __all__ = ["BadValueError", "Decoder", "StructColumns", "fields_of"]
 
 Convert = Callable[[Any], Any]
 
-_UNSIGNED_MAX = (1 << 64) - 1
-# To the microsecond, which is all that a datetime has.
-_FIRST_NS = datetime.datetime(1677, 9, 21, 0, 12, 43, 145225)
-_LAST_NS = datetime.datetime(2262, 4, 11, 23, 47, 16, 854775)
+# What Arrow raises for values that a type does not hold.
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 
 
 class BadValueError(ValueError):
@@ -66,14 +64,34 @@ class StructColumns:
             except failures as error:
                 reasons[index] = str(error) or type(error).__name__
                 rows.append(nothing)
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(
-                zip(*rows, strict=True) if rows else [()] * len(fields), self.arrow_type, strict=True
-            )
-        ]
+        arrays = self._arrays(rows, reasons)
         mask = pa.array([index in reasons for index in range(len(rows))], pa.bool_()) if reasons else None
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow_type), mask=mask), reasons
+
+    def _arrays(self, rows: list[list[Any]], reasons: dict[int, str]) -> list[pa.Array]:
+        """Return the fields' columns; a row with a value that its column cannot hold gets a reason."""
+        columns: Iterable[tuple[Any, ...]] = zip(*rows, strict=True) if rows else [()] * len(self._fields)
+        return [self._array(column, field, reasons) for column, field in zip(columns, self.arrow_type, strict=True)]
+
+    @staticmethod
+    def _array(column: tuple[Any, ...], field: pa.Field, reasons: dict[int, str]) -> pa.Array:
+        try:
+            array = pa.array(column, field.type)
+        except _MISFITS:
+            # Rare, for decoders check types and ranges themselves where they know them.
+            kept = list(column)
+            for index, value in enumerate(column):
+                try:
+                    pa.array([value], field.type)
+                except _MISFITS as error:
+                    reasons.setdefault(index, f"{field.name} is no {field.type}: {error}")
+                    kept[index] = None
+            array = pa.array(kept, field.type)
+        if array.null_count and not field.nullable:
+            for index, value in enumerate(column):
+                if value is None:
+                    reasons.setdefault(index, f"{field.name} is null, which its type does not allow")
+        return array
 
 
 def _converter(kind: pa.DataType, from_struct: bool) -> Convert | None:
@@ -92,10 +110,7 @@ def _converter(kind: pa.DataType, from_struct: bool) -> Convert | None:
         item = _optional(_converter(kind.item_type, from_struct))
         return lambda value: [(key, item(entry)) for key, entry in value.items()]
     if pa.types.is_timestamp(kind):
-        convert = _naive if kind.tz is None else _aware
-        return _within_nanoseconds(convert) if kind.unit == "ns" else convert
-    if pa.types.is_uint64(kind):
-        return _unsigned
+        return _naive if kind.tz is None else _aware
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
     if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and not from_struct:
@@ -128,24 +143,6 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
         return value.astimezone(datetime.UTC)
     except OverflowError:
         raise BadValueError(f"{value} is before the year 1 or after the year 9999 in UTC") from None
-
-
-def _within_nanoseconds(convert: Convert) -> Convert:
-    """Check that nanoseconds since 1970 fit into 64 bits; the zero time of Go and the end of all times do not."""
-
-    def checked(value: datetime.datetime) -> datetime.datetime:
-        time: datetime.datetime = convert(value)
-        if not _FIRST_NS <= time.replace(tzinfo=None) <= _LAST_NS:
-            raise BadValueError(f"{value} does not fit nanoseconds since 1970, which end in 1677 and 2262")
-        return time
-
-    return checked
-
-
-def _unsigned(value: int) -> int:
-    if value > _UNSIGNED_MAX:
-        raise BadValueError(f"{value} does not fit uint64")
-    return value
 
 
 def _decimal(precision: int, scale: int) -> Convert:

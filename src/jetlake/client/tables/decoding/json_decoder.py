@@ -33,7 +33,8 @@ _PLAIN: tuple[tuple[Any, Any], ...] = (
 
 class JsonDecoder:
     """JSON objects of a given type: absent fields and nulls are null, unknown fields are skipped, and a value of
-    another type makes the row a bad one. Times without an offset are UTC, binary fields are base64.
+    another type makes the row a bad one, as does a null where the type allows none. Times without an offset are UTC,
+    binary fields are base64.
 
     Raises:
         ConfigError: a field has a type that cannot be read from JSON.
@@ -82,8 +83,13 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _json_type(kind: pa.DataType, path: str) -> Any:
-    """Return the type by which msgspec reads JSON for a column of that type; always optional."""
+# What a float of four bytes holds; a larger number would become infinite.
+_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
+
+
+def _json_type(field: pa.Field, path: str) -> Any:
+    """Return the type by which msgspec reads JSON for a field."""
+    kind = field.type
     if pa.types.is_uint64(kind):
         read: Any = Annotated[int, msgspec.Meta(ge=0)]  # Whose end is beyond that of msgspec's limits.
     elif pa.types.is_integer(kind):
@@ -91,22 +97,29 @@ def _json_type(kind: pa.DataType, path: str) -> Any:
         low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(kind) else (0, 1 << bits)
         read = Annotated[int, msgspec.Meta(ge=low, le=end - 1)]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        read = list[_json_type(kind.value_type, f"{path}[]")]  # type: ignore[misc]
+        read = list[_json_type(kind.value_field, f"{path}[]")]  # type: ignore[misc]
     elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        read = dict[str, _json_type(kind.item_type, f"{path}{{}}")]  # type: ignore[misc]
+        read = dict[str, _json_type(kind.item_field, f"{path}{{}}")]  # type: ignore[misc]
     elif pa.types.is_struct(kind):
         read = _json_struct(kind, path)
+    elif pa.types.is_float32(kind):
+        read = Annotated[float, msgspec.Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
     else:
         read = next((plain for is_kind, plain in _PLAIN if is_kind(kind)), None)
         if read is None:
             raise ConfigError(f"{path} is {kind}, which cannot be read from JSON payloads")
-    return Optional[read]  # noqa: UP045 - built at run time, where `|` does not take every type
+    # Built at run time, where `|` does not take every type.
+    return Optional[read] if field.nullable else read  # noqa: UP045
 
 
 def _json_struct(kind: pa.StructType, path: str) -> type[msgspec.Struct]:
     # Field names may be anything; the Struct's own are numbered and carry the real one for the wire.
     fields = [
-        (f"f{index}", _json_type(field.type, f"{path}.{field.name}"), msgspec.field(default=None, name=field.name))
+        (
+            f"f{index}",
+            _json_type(field, f"{path}.{field.name}"),
+            msgspec.field(default=None if field.nullable else msgspec.NODEFAULT, name=field.name),
+        )
         for index, field in enumerate(fields_of(kind))
     ]
-    return msgspec.defstruct("Value", fields)
+    return msgspec.defstruct("Value", fields, kw_only=True)

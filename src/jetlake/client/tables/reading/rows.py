@@ -46,10 +46,10 @@ class RowBuilder:
         if self._decoder is not None:
             decoded = _Decoded(self._decoder, messages)
             if self._advice is not None and decoded.reasons:
-                row, reason = next(iter(decoded.reasons.items()))
+                row = min(decoded.reasons)
                 raise BadPayloadError(
-                    f"message {messages.sequence[row]} of stream {self._stream} cannot be decoded: {reason}; "
-                    f"{self._advice}"
+                    f"message {messages.sequence[row]} of stream {self._stream} cannot be decoded: "
+                    f"{decoded.reasons[row]}; {self._advice}"
                 )
         arrays = [make(messages, decoded) for make in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)

@@ -62,3 +62,26 @@ def test_a_value_beyond_its_type_makes_its_row_a_bad_one(kind, bad, good):
     assert values.is_valid().to_pylist() == [False, True]
     assert values.field("a")[1].is_valid == (good != "null")
     values.validate(full=True)
+
+
+def test_a_null_where_none_is_allowed_makes_the_row_a_bad_one():
+    inner = pa.struct([pa.field("b", pa.int64(), nullable=False)])
+    kind = pa.struct(
+        [
+            pa.field("s", inner),
+            pa.field("a", pa.int64(), nullable=False),
+            pa.field("l", pa.list_(pa.field("e", pa.int32(), nullable=False))),
+        ]
+    )
+    good = payloads('{"a": 1}', '{"a": 2, "s": {"b": 3}, "l": [4]}')
+    assert JsonDecoder(kind).decode(good)[1] == {}
+    bad = payloads("{}", '{"a": null}', '{"a": 1, "s": {}}', '{"a": 1, "l": [null]}')
+    values, reasons = JsonDecoder(kind).decode(bad)
+    assert values.null_count == len(reasons) == 4
+    assert "missing required field `a`" in reasons[0]
+
+
+def test_a_number_that_would_become_infinite():
+    values, reasons = JsonDecoder(pa.struct([("a", pa.float32())])).decode(payloads('{"a": 3.4e38}', '{"a": -3.5e38}'))
+    assert values[0].as_py()["a"] > 3e38
+    assert list(reasons) == [1]
