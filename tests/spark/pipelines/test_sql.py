@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.progress import LATE
 from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
 from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
@@ -83,6 +85,55 @@ def test_results_are_right_after_a_stop_and_a_killed_server(spark, server_of, ru
     ticks = spark.read.parquet(str(tmp_path / "ticks")).collect()
     assert len(ticks) == len(counted)
     assert {row.at: row.orders for row in ticks} == counted
+
+
+PLAIN = """\
+name: plain
+sources:
+  events:
+    stream: EVENTS
+sinks:
+  - {{from: events, to: "json:{folder}"}}
+"""
+
+
+def test_rows_that_were_written_aside_come_to_their_place_though_the_stream_has_lost_them(
+    server_of, run_on, tmp_path, monkeypatch
+):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("EVENTS")
+    pipeline = SqlPipeline(parse_sql_file("plain.yml", PLAIN.format(folder=tmp_path)))
+
+    def run():
+        run_on(server, pipeline, source={"failOnDataLoss": "false"})
+
+    def rows():
+        texts = [gzip.decompress(file.read_bytes()).decode() for file in tmp_path.glob("batch-*")]
+        return sorted(json.loads(line)["sequence"] for text in texts for line in text.splitlines())
+
+    admin.fill("EVENTS", 3)
+    run()
+    real_move = FileSystem.move
+
+    def failing_move(files, source, target):
+        if target.startswith("batch-00000001"):
+            raise OSError("the power is gone")
+        real_move(files, source, target)
+
+    admin.fill("EVENTS", 4)
+    monkeypatch.setattr(FileSystem, "move", failing_move)
+    with pytest.raises(SparkError, match="power"):
+        run()
+    monkeypatch.undo()
+    assert rows() == [1, 2, 3]
+    admin.api("STREAM.PURGE.EVENTS")
+    run()
+    assert rows() == [1, 2, 3, 4, 5, 6, 7]
+    # One note is left, whatever batches came without rows in between.
+    admin.fill("EVENTS", 1)
+    run()
+    assert len(list((tmp_path / "_jetlake" / "batches").glob("*.json"))) == 1
 
 
 ODD = """\

@@ -89,7 +89,7 @@ def start_folder(
             rows = kept.count()
             if mode == "complete":
                 sink.replace_all(kept.coalesce(1), batch)
-            elif rows:
+            elif rows or sink.has_begun(batch):
                 sink.add(kept.coalesce(1), batch)
         finally:
             kept.unpersist()

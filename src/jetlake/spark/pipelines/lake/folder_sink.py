@@ -119,6 +119,10 @@ class FolderSink:
         self._place(batch)
         return is_new
 
+    def has_begun(self, batch: int) -> bool:
+        """Return whether the batch was written aside before, so that only its note knows whether it is in its place."""
+        return self.files.exists(_note(batch))
+
     def replace_all(self, frame: DataFrame, batch: int) -> None:
         """Let the folder hold the rows of this batch only; files of others stay."""
         self.add(frame, batch)
@@ -134,7 +138,7 @@ class FolderSink:
 
     def _is_whole(self, batch: int) -> bool:
         """Return whether every file of a batch is in its place, or aside, as it was written."""
-        if not self.files.exists(_note(batch)):
+        if not self.has_begun(batch):
             return False
         sizes = self.files.files()
         return all(file.bytes in (sizes.get(path), sizes.get(file.aside)) for path, file in self._noted(batch).items())
@@ -165,8 +169,11 @@ class FolderSink:
             if self.files.exists(file.aside):
                 self.files.move(file.aside, path)
         self.files.delete(f"{STAGING}/{batch}")
-        # The batch before is in Spark's commit log when this one runs: it will not be repeated.
-        self.files.delete(_note(batch - 1))
+        # Batches before are in Spark's commit log when this one runs: they will not be repeated. The last one that was
+        # added need not be the one before, for batches without rows may be left out.
+        for path in self.files.files(BATCHES):
+            if path != _note(batch):
+                self.files.delete(path)
 
 
 def _note(batch: int) -> str:
