@@ -478,6 +478,49 @@ def test_only_the_own_subjects_are_released(server, admin, stream, retention):
     assert left == ([3, 6, 9] if retention == "workqueue" else [*range(1, 10)])
 
 
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+@pytest.mark.parametrize("changed", ["b", "a,b", ""])
+def test_a_queue_is_read_with_the_same_subjects_on(server, admin, stream, retention, changed):
+    """By others, what was never read of them would be released with what was."""
+    queue(admin, stream, retention)
+    query = Query(server, stream, subjects=f"{stream}.a", consumer="spark")
+    assert query.batch() == []
+    other = {"name": "b", "durable_name": "b", "ack_policy": "explicit", "filter_subject": f"{stream}.b"}
+    admin.api(f"CONSUMER.CREATE.{stream}.b", {"stream_name": stream, "config": other})
+    admin.publish([(f"{stream}.{'ab'[number % 2]}", b"") for number in range(6)])
+    assert query.batch() == [1, 3, 5]
+    assert query.batch() is None
+    admin.publish([(f"{stream}.{'ab'[number % 2]}", b"") for number in range(2)])
+    end = query.plan()
+    for name in ("spark", "b"):
+        admin.api(f"CONSUMER.DELETE.{stream}.{name}")
+    held = admin.state(stream)["messages"]
+    given = {"subjects": ",".join(f"{stream}.{token}" for token in changed.split(","))} if changed else {}
+    del query.given["subjects"]
+    query.restart(failOnDataLoss="false", **given)
+    for action in (query.plan, lambda: query.read(end)):
+        with pytest.raises(UnsupportedStreamError, match=rf"with subjects {stream}\.a, and option subjects is now"):
+            action()
+    assert admin.state(stream)["messages"] == held
+    if retention == "workqueue":
+        query.restart(subjects=f"{stream}.a")
+        assert query.read(end) == [7]
+        query.offset = end
+        assert query.batch() is None
+        assert [message["seq"] for message in admin.messages(stream)] == [2, 4, 6, 8]
+
+
+def test_at_least_once_with_other_subjects_than_the_consumers(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "filter_subject": f"{stream}.a"}
+    admin.api(f"CONSUMER.CREATE.{stream}.c", {"stream_name": stream, "config": config})
+    options = {"guarantee": "atLeastOnce", "consumer": "c"}
+    with pytest.raises(ConsumerHeldError, match=rf"hands out {stream}\.a, not {stream}\.b"):
+        Query(server, stream, subjects=f"{stream}.b", **options).plan()
+    assert Query(server, stream, subjects=f"{stream}.a", **options).batch() == []
+    assert Query(server, stream, **options).batch() == []
+
+
 def test_a_work_queue_has_one_reader(server, admin, stream):
     queue(admin, stream, "workqueue")
     admin.fill(stream, 3)

@@ -111,6 +111,7 @@ class Driver:
             if self._is_deleted(stream):
                 self._miss_range(stream, offset, whole)
             elif self._names.has(stream):
+                self._check_subjects(stream, offset)
                 self._claim(stream, offset)
                 partitions += self._tasks(stream, offset, whole)
             elif len(whole) > 0:
@@ -219,6 +220,8 @@ class Driver:
         how = choose_release(config, self._watch.version, options)
         choose_reader(config, self._watch.version, options, sequences=1)
         before = begin.before
+        if before is not None and begin.continues:
+            self._check_subjects(stream, before)
         owner = before.owner if before is not None else ""
         if how == "none":
             # Only for notes of what is lost.
@@ -238,6 +241,22 @@ class Driver:
                 raise error
             _log.warning("%s (going on, as the option says)", error)
         return how
+
+    def _check_subjects(self, stream: str, offset: StreamOffset) -> None:
+        """Make sure that a work queue or interest stream is read by the same filters as before.
+
+        Whatever the filters let through before the offset is released, and by others it was never read.
+
+        Raises:
+            UnsupportedStreamError: the options have others.
+        """
+        if offset.subjects is not None and set(offset.subjects) != set(self._options.subjects):
+            before, now = (", ".join(subjects) or "all" for subjects in (offset.subjects, self._options.subjects))
+            raise UnsupportedStreamError(
+                f"the checkpoint has read stream {stream} with subjects {before}, and option subjects is now {now}: "
+                "messages of other subjects would be released unread. Go on with the subjects as they were; or delete "
+                "the query's durable consumer, and start with a new checkpoint"
+            )
 
     def _claim(self, stream: str, offset: StreamOffset) -> None:
         """Write the owner into the durable consumer: now that it is in Spark's log, a restart will know it."""
@@ -380,7 +399,9 @@ class Driver:
             size = measured.bytes if measured else round((end - backlog.first) * backlog.bytes_per_sequence)
             count = None if begin.soft else self._count(begin, backlog.first, end, measured)
             batch = BatchRange(backlog.first, size, count, begin.soft, partitions=pinned_partitions(self._options))
-        return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
+        subjects = self._options.subjects if info.config.retention is not RetentionPolicy.LIMITS else None
+        owner = self._owners.get(stream, "")
+        return StreamOffset(info.created, end, held, seen_of(info), lost, owner, batch, subjects)
 
     def _count(self, begin: Begin, first: int, end: int, measured: Measured | None) -> int | None:
         """Return how many messages the filters let through in the range; None where that is not known or needed."""

@@ -70,7 +70,8 @@ def _check_ours(stream: str, info: ConsumerInfo, options: SourceOptions, owner: 
     if set(info.config.filters) != set(options.subjects):
         raise ConsumerHeldError(
             f"consumer {info.name} of stream {stream} has the filters {list(info.config.filters)}, the query "
-            f"{list(options.subjects)}: delete the consumer, or choose another name with option consumer"
+            f"{list(options.subjects)}: choose another name with option consumer; or, if the query that made it is "
+            "gone for good, delete the consumer"
         )
     holder = info.config.metadata.get(_OWNER, "")
     if holder and holder != owner and not options.take_over:
@@ -115,6 +116,11 @@ def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> bool:
         raise ConsumerHeldError(
             f"consumer {name} of stream {stream} is no pull consumer with explicit acknowledgement, which "
             "guarantee=atLeastOnce needs: name another one with option consumer"
+        )
+    if options.subjects and set(info.config.filters) != set(options.subjects):
+        raise ConsumerHeldError(
+            f"consumer {name} of stream {stream} hands out {', '.join(info.config.filters) or 'all subjects'}, not "
+            f"{', '.join(options.subjects)}: leave option subjects away, or name another consumer"
         )
     return False
 

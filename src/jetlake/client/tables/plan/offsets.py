@@ -59,6 +59,8 @@ class StreamOffset:
         owner: who holds the stream's durable consumer, for work queues and interest streams, and under which name
             tasks note what they find lost.
         batch: the range of the batch that ends here; None when it reads nothing of this stream.
+        subjects: the filters by which a work queue or interest stream is read, for what they let through before `next`
+            is released; none means all. None for other streams, and in offsets of earlier releases.
     """
 
     created: str
@@ -68,6 +70,7 @@ class StreamOffset:
     lost: int = 0
     owner: str = ""
     batch: BatchRange | None = None
+    subjects: tuple[str, ...] | None = None
 
     @property
     def position(self) -> StreamOffset:
@@ -164,6 +167,8 @@ def _to_json(offset: StreamOffset) -> dict[str, Any]:
         value["lost"] = offset.lost
     if offset.owner:
         value["owner"] = offset.owner
+    if offset.subjects is not None:
+        value["subjects"] = list(offset.subjects)
     if offset.batch is not None:
         value["batch"] = _batch_to_json(offset.batch)
     return value
@@ -187,7 +192,7 @@ def _batch_to_json(batch: BatchRange) -> dict[str, Any]:
 
 
 def _from_json(value: dict[str, Any]) -> StreamOffset:
-    seen = value.get("seen")
+    seen, subjects = value.get("seen"), value.get("subjects")
     return StreamOffset(
         created=str(value["created"]),
         next=int(value["next"]),
@@ -196,6 +201,7 @@ def _from_json(value: dict[str, Any]) -> StreamOffset:
         lost=int(value.get("lost", 0)),
         owner=str(value.get("owner", "")),
         batch=_batch_from_json(value["batch"]) if "batch" in value else None,
+        subjects=tuple(map(str, subjects)) if subjects is not None else None,
     )
 
 
