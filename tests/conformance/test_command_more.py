@@ -148,6 +148,9 @@ async def test_reports_of_the_system_account(start):
     assert (data["server"], data["streams"]) == ("one", 1)
     assert "jetlake command" in await shell.run(f"server report connections {login}")
     assert (await shell.json(f"server report connections --top 1 {login}"))[0]["server"] == "one"
+    refused = await shell.run(f"server report connections --top {2**63} {login}", status=EXIT_FAILED)
+    assert refused.startswith("jetlake: one: ")
+    assert "limit" in refused
     assert "only the system account" in await shell.run("server report jetstream", status=EXIT_FAILED)
 
 

@@ -96,7 +96,7 @@ async def _of_servers(session: Session, report: str, request: dict[str, Any]) ->
     if not answers:
         fail("no server answers: only the system account sees this. Connect as a user of it with --user and --password")
     for answer in answers:
-        if "data" not in answer:
+        if answer.get("data") is None:  # Left out, or null, beside an error.
             fail(f"{answer.get('server', {}).get('name')}: {answer.get('error', {}).get('description')}")
     return answers
 
