@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cached_property, wraps
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from jetlake.cli.contexts import Target, from_environment, load_context, plain, selected
+from jetlake.cli.keyboard import ask_whether
 from jetlake.cli.refusals import refusal
 from jetlake.errors import (
     ApiError,
@@ -169,7 +168,7 @@ def confirm(question: str, force: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail(f"{question} Nobody can answer here: add --force", EXIT_USAGE)
-    if not click.confirm(question, err=True):
+    if not ask_whether(question):
         raise SystemExit(EXIT_FAILED)
 
 
@@ -191,27 +190,13 @@ def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end or to Ctrl-C, also while it waits for the keyboard, where asyncio's own handler goes on."""
+    """Run it to its end, or to Ctrl-C, which cancels it: raised in the loop itself, an interrupt loses its events."""
     import asyncio  # Not for the help.
 
-    if threading.current_thread() is not threading.main_thread():
-        asyncio.run(coroutine)
-        return
-    interrupts: list[int] = []
-
-    def interrupt(number: int, _frame: object) -> None:
-        interrupts.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
     try:
         asyncio.run(coroutine)
-    except click.Abort:
-        if interrupts:
-            raise KeyboardInterrupt from None
-        raise  # The end of the input.
-    finally:
-        signal.signal(signal.SIGINT, before)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def guarded(action: Callable[[], T], session: Session) -> T:

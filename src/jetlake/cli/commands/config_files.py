@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
+from jetlake.cli.keyboard import read_standard_input
 from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode_strict
 
@@ -27,7 +27,7 @@ def read_config(file: str, kind: type[ConfigT]) -> ConfigT:
         ConfigError: the file can't be read, or is not such a configuration.
     """
     try:
-        return decode_strict(kind, sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+        return decode_strict(kind, read_standard_input() if file == "-" else Path(file).read_bytes())
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except DecodeError as error:

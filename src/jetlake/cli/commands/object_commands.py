@@ -11,6 +11,7 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.commands.messages.bodies import headers_of, headers_option
+from jetlake.cli.keyboard import standard_input
 from jetlake.cli.name_completion import object_names, store_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
@@ -84,7 +85,7 @@ async def put(
         with output.Bar(f"Storing {name or file}", 0) as bar:
             info = await store.put(
                 name or Path(file).name,
-                sys.stdin.buffer if file == "-" else Path(file),
+                standard_input() if file == "-" else Path(file),
                 description=description,
                 headers=headers_of(headers),
                 metadata=dict(metadata),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from jetlake.cli.keyboard import ask
 from jetlake.cli.values import DELIVER, DURATION, Start
 
 __all__ = ["ask_consumer", "ask_stream"]
@@ -13,7 +14,7 @@ __all__ = ["ask_consumer", "ask_stream"]
 
 def ask_stream() -> str:
     """Ask for the stream's name."""
-    name: str = click.prompt("Name of the stream", err=True)
+    name: str = ask("Name of the stream")
     return name
 
 
@@ -24,16 +25,16 @@ def ask_consumer(name: str | None) -> tuple[str | None, Start, dict[str, Any]]:
         The name, None for an ephemeral consumer; where to begin; the other answers by the names of the options.
     """
 
-    def ask(question: str, default: str, kind: Any = str) -> Any:
-        return click.prompt(question, default=default, type=kind, show_default=bool(default), err=True)
+    def answer(question: str, default: str, kind: Any = str) -> Any:
+        return ask(question, default=default, type=kind, show_default=bool(default))
 
-    name = name or ask("Name (empty for an ephemeral consumer)", "") or None
-    answers: dict[str, Any] = {"deliver_subject": ask("Push to a subject (empty for a pull consumer)", "") or None}
-    start = ask("Begin with: all, new, last, subject, a sequence, a time, or how long ago", "all", DELIVER)
-    answers["ack"] = ask("Acknowledgements", "explicit", click.Choice(["explicit", "all", "none"]))
-    answers["filters"] = tuple(one.strip() for one in ask("Only subjects, separated by commas", "").split(","))
+    name = name or answer("Name (empty for an ephemeral consumer)", "") or None
+    answers: dict[str, Any] = {"deliver_subject": answer("Push to a subject (empty for a pull consumer)", "") or None}
+    start = answer("Begin with: all, new, last, subject, a sequence, a time, or how long ago", "all", DELIVER)
+    answers["ack"] = answer("Acknowledgements", "explicit", click.Choice(["explicit", "all", "none"]))
+    answers["filters"] = tuple(one.strip() for one in answer("Only subjects, separated by commas", "").split(","))
     if answers["ack"] != "none":
-        answers["ack_wait"] = ask("How long to wait for an ack", "30s", DURATION)
-        answers["max_deliver"] = ask("Most deliveries of one message (-1 for no limit)", "-1", int)
-        answers["max_ack_pending"] = ask("Most messages awaiting an ack", "1000", int)
+        answers["ack_wait"] = answer("How long to wait for an ack", "30s", DURATION)
+        answers["max_deliver"] = answer("Most deliveries of one message (-1 for no limit)", "-1", int)
+        answers["max_ack_pending"] = answer("Most messages awaiting an ack", "1000", int)
     return name, start, answers

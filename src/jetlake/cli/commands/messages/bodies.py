@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from jetlake.cli.keyboard import read_standard_input
 from jetlake.cli.values import HEADER
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def value_of(text: str | None) -> bytes:
         return text.encode(errors="surrogateescape")
     if sys.stdin.isatty():
         click.echo("Reading standard input, Ctrl-D ends", err=True)
-    return sys.stdin.buffer.read()
+    return read_standard_input()
 
 
 def bodies_of(text: str | None) -> Callable[[int], bytes]:

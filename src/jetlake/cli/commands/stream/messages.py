@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
+from jetlake.cli.keyboard import ask_whether
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand
@@ -114,7 +115,7 @@ async def view(
 def _wants_more(as_json: bool) -> bool:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    return click.confirm("Next page?", default=True, err=True)
+    return ask_whether("Next page?", default=True)
 
 
 async def _sequence_at(stream: Stream, time_ns: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from jetlake.cli.keyboard import ask
 from jetlake.cli.values import DURATION, SIZE
 
 __all__ = ["ask_name", "ask_stream", "ask_subjects"]
@@ -13,31 +14,31 @@ __all__ = ["ask_name", "ask_stream", "ask_subjects"]
 
 def ask_name() -> str:
     """Ask for the stream's name."""
-    name: str = click.prompt("Name of the stream", err=True)
+    name: str = ask("Name of the stream")
     return name
 
 
 def ask_subjects(name: str) -> tuple[str, ...]:
     """Ask for the subjects, as the option has them."""
-    return (click.prompt("Subjects to capture, separated by commas", default=name, err=True),)
+    return (ask("Subjects to capture, separated by commas", default=name),)
 
 
 def ask_stream(name: str) -> dict[str, Any]:
     """Ask for what matters of a new stream; the answers by the names of the options."""
 
-    def ask(question: str, default: str, kind: Any) -> Any:
-        return click.prompt(question, default=default, type=kind, err=True)
+    def answer(question: str, default: str, kind: Any) -> Any:
+        return ask(question, default=default, type=kind)
 
     return {
         "subjects": ask_subjects(name),
-        "storage": ask("Storage", "file", click.Choice(["file", "memory"])),
-        "retention": ask("Retention", "limits", click.Choice(["limits", "interest", "workqueue"])),
-        "max_msgs": ask("Most messages (-1 for no limit)", "-1", int),
-        "max_msgs_per_subject": ask("Most messages of one subject (-1 for no limit)", "-1", int),
-        "max_bytes": ask("Most bytes, like 1GB (-1 for no limit)", "-1", SIZE),
-        "max_age": ask("Longest life of a message, like 7d (0 for no limit)", "0", DURATION),
-        "max_msg_size": ask("Largest message, like 1MB (-1 for no limit)", "-1", SIZE),
-        "discard": ask("What a full stream drops", "old", click.Choice(["old", "new"])),
-        "duplicate_window": ask("How long message ids are remembered", "2m", DURATION),
-        "num_replicas": ask("Copies in a cluster", "1", int),
+        "storage": answer("Storage", "file", click.Choice(["file", "memory"])),
+        "retention": answer("Retention", "limits", click.Choice(["limits", "interest", "workqueue"])),
+        "max_msgs": answer("Most messages (-1 for no limit)", "-1", int),
+        "max_msgs_per_subject": answer("Most messages of one subject (-1 for no limit)", "-1", int),
+        "max_bytes": answer("Most bytes, like 1GB (-1 for no limit)", "-1", SIZE),
+        "max_age": answer("Longest life of a message, like 7d (0 for no limit)", "0", DURATION),
+        "max_msg_size": answer("Largest message, like 1MB (-1 for no limit)", "-1", SIZE),
+        "discard": answer("What a full stream drops", "old", click.Choice(["old", "new"])),
+        "duplicate_window": answer("How long message ids are remembered", "2m", DURATION),
+        "num_replicas": answer("Copies in a cluster", "1", int),
     }
