@@ -267,6 +267,22 @@ async def test_what_the_server_would_not_take_is_refused_before_it_is_sent(start
     assert client.reconnects == 0
 
 
+async def test_requests_that_no_control_line_holds_are_refused_before_they_are_sent(server, clients):
+    client = await clients(server)
+    js = client.jetstream()
+    stream, bucket = await js.create_stream("S", subjects=["s.>"]), await js.create_key_value("B")
+    for call in (
+        lambda: js.object_store("b" * 5000),
+        lambda: js.create_key_value("b" * 5000),
+        lambda: stream.create_consumer("c", filter_subject="s." + "f" * 5000),
+        lambda: bucket.keys("k" * 5000),
+    ):
+        with pytest.raises((InvalidOptionError, BadSubjectError)):
+            await call()
+    await stream.create_consumer("c", filter_subject="s." + "f" * 3900)
+    assert client.reconnects == 0
+
+
 @pytest.mark.parametrize("ttl", [1_000_000, 2_592_000.5, 1.5, timedelta(days=400)])
 async def test_lives_of_any_length(js, ttl):
     stream = await js.create_stream("S", subjects=["s.>"], allow_msg_ttl=True)

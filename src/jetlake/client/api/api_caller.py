@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from jetlake.client.connection.connection import Connection
+from jetlake.client.settings.wire_values import check_request
 from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
 from jetlake.model.encoding.codec import encode
@@ -106,12 +107,14 @@ class ApiCaller:
 
         Raises:
             ApiError: the server refused; the subclass and `err_code` say why.
+            BadSubjectError: a name or filter in the request's subject is too long, or has a blank.
             JetStreamNotEnabledError: nobody answers.
             RequestTimeoutError: no answer in time.
         """
         subject = self.subject(verb, *names)
         if b" " in subject:
             raise BadSubjectError(subject, "a name in it has a blank")
+        check_request(subject)
         payload = b"" if body is None else encode(body)
         wait_s = timeout_s or self.timeout_s
         give_up_at = self.connection.loop.time() + wait_s

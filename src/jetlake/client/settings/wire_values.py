@@ -10,6 +10,7 @@ from jetlake.protocol.subjects import is_valid_publish, is_valid_subscribe
 
 __all__ = [
     "HeadersLike",
+    "check_request",
     "header_bytes",
     "known_subject",
     "payload_bytes",
@@ -28,6 +29,7 @@ _KNOWN_MAX = 8192
 # queue beside the subject.
 _CONTROL_LINE_MAX = 4096 - 32
 _SUBJECT_BYTES_MAX = 4096 - 512
+_REQUEST_BYTES_MAX = 4096 - 128
 
 # Subjects that were checked: most programs publish to few of them, very often.
 _known: dict[str, bytes] = {}
@@ -127,6 +129,17 @@ def header_bytes(headers: HeadersLike | None) -> bytes:
     if isinstance(headers, Headers):
         return headers.raw
     return encode_headers(headers)
+
+
+def check_request(raw: bytes) -> None:
+    """Check that a server takes a request to a subject of this length, with the reply that the client adds.
+
+    Raises:
+        BadSubjectError: the server would close the connection.
+    """
+    if len(raw) > _REQUEST_BYTES_MAX:
+        reason = f"a request's subject has {_REQUEST_BYTES_MAX} bytes at most, not {len(raw)}"
+        raise BadSubjectError(raw[:64] + b"...", f"{reason}: a name or filter in it is too long")
 
 
 def _check_length(raw: bytes) -> None:
