@@ -341,6 +341,7 @@ async def test_bench(shell, test):
         ("context select NOPE", EXIT_USAGE, "no context"),
         ("dashboard --listen nonsense", EXIT_USAGE, "is not HOST:PORT"),
         ("nonsense", EXIT_USAGE, "No such command"),
+        ("strem ls", EXIT_USAGE, "No such command 'strem'. Did you mean 'stream'?"),
     ],
 )
 async def test_bad_input_is_answered_in_one_line(orders, line, status, text):
@@ -353,6 +354,17 @@ async def test_a_server_that_is_not_there():
     assert out == (
         "jetlake: no server answers at nats://127.0.0.1:9 (Connection refused). Start one with: jetlake serve\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reason"),
+    [("tls", "offers no TLS, which the address or the option tls demands"), ("ws", "does not speak WebSocket: ")],
+)
+async def test_a_server_that_speaks_otherwise(server, scheme, reason):
+    address = server.url.replace("nats://", f"{scheme}://")
+    out = await Shell(address).run("stream ls", status=EXIT_UNREACHABLE)
+    assert out.startswith(f"jetlake: no server answers at {address} ({reason}")
+    assert out.endswith("Check the address: --server, --context or NATS_URL\n")
 
 
 async def test_a_dashboard_where_something_listens_already(orders):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -56,7 +57,7 @@ EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 T = TypeVar("T")
 
 _PATIENCE_S = 5.0
-_ERRNO = re.compile(r"^\[Errno (\d+)\].*")
+_ERRNO = re.compile(r"^\[Errno (-?\d+)\] (.*)")
 
 
 class Session:
@@ -205,7 +206,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         result = action()
         sys.stdout.flush()
     except NoServersError as error:
-        fail(f"no server answers at {_attempts(error)}. Start one with: jetlake serve", EXIT_UNREACHABLE)
+        fail(f"no server answers at {_attempts(error)}. {_advice(error)}", EXIT_UNREACHABLE)
     except AuthorizationError as error:
         fail(f"{session.target.shown} refuses the login: {error}. Give --user and --password, --token or --creds")
     except ApiError as error:
@@ -241,8 +242,20 @@ def raise_refused(client: Client) -> None:
 
 
 def _attempts(error: NoServersError) -> str:
-    """List each address with the reason in the system's own words."""
+    """List each address with the reason in the system's own words; resolvers count their errors below zero."""
+
+    def worded(found: re.Match[str]) -> str:
+        return os.strerror(int(found[1])) if int(found[1]) > 0 else found[2]
+
     return ", ".join(
-        f"{address} ({_ERRNO.sub(lambda found: os.strerror(int(found[1])), reason)})"
+        f"{address} ({_ERRNO.sub(worded, reason).removeprefix(f'{address} ')})"
         for address, reason in error.attempts.items()
     )
+
+
+def _advice(error: NoServersError) -> str:
+    """Say what helps: where nothing listens, a server; where something else is wrong, another address."""
+    refused = f"[Errno {errno.ECONNREFUSED}]"
+    if all(reason.startswith(refused) for reason in error.attempts.values()):
+        return "Start one with: jetlake serve"
+    return "Check the address: --server, --context or NATS_URL"
