@@ -132,6 +132,19 @@ async def test_events(shell):
     assert "stream_action: stream ORDERS, action create" in await output_of(listening)
 
 
+async def test_a_reader_stays_while_its_server_restarts(start, clients):
+    server = await start(process=True)
+    listening = await Shell(server.url).start("sub orders --count 1", b"Subscribing")
+    await server.kill()
+    await server.start()
+    client = await clients(server)
+    printed = asyncio.create_task(output_of(listening))
+    while not printed.done():
+        await client.publish("orders", b"hello")
+        await asyncio.sleep(0.02)
+    assert "hello" in printed.result()
+
+
 async def test_reports_of_the_system_account(start):
     server = await start(
         """

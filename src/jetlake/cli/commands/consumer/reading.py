@@ -74,7 +74,7 @@ async def subscribe(
     session: Session, stream: str, name: str, ack: bool, count: int | None, group: str | None, raw: bool, as_json: bool
 ) -> None:
     """Read from consumer NAME on STREAM until Ctrl-C."""
-    async with await session.connect() as client:
+    async with await session.connect(stay=True) as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
         info = await (await js.stream(stream)).consumer_info(name)
         acknowledge = ack and info.config.ack_policy != "none"

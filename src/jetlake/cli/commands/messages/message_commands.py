@@ -151,7 +151,7 @@ async def sub(
     session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool, as_json: bool
 ) -> None:
     """Print what is published to SUBJECT until Ctrl-C."""
-    async with await session.connect() as client:
+    async with await session.connect(stay=True) as client:
         subscription = await client.subscribe(subject, queue=queue)
         await client.flush()
         if not raw:
@@ -182,7 +182,7 @@ async def ack_watch(session: Session, stream: str, consumer: str, count: int | N
 
     Consumers that were made with --sample have them.
     """
-    async with await session.connect() as client:
+    async with await session.connect(stay=True) as client:
         for pattern in (stream, consumer):
             if "." in pattern or not pattern:
                 fail(f"{pattern!r} can't be a name", EXIT_USAGE)
