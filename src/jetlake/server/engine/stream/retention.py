@@ -48,6 +48,7 @@ class Retention:
         missing: consumers that could not be opened; while there are any, nothing is removed for lack of interest.
         after_removal: called after messages were removed; `soon` when no one waits for the log.
         begin: runs a first slice of long work at once, and the rest in later turns.
+        sweep_later: has `sweep` called in some seconds, because of an error of the disk.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Retention:
         missing: Set[str],
         after_removal: Callable[[bool], None],
         begin: Callable[[Steps[None]], None],
+        sweep_later: Callable[[StoreError], None],
     ) -> None:
         self.policy = policy
         self._store = store
@@ -65,6 +67,7 @@ class Retention:
         self._missing = missing
         self._after_removal = after_removal
         self._begin = begin
+        self._sweep_later = sweep_later
         self._sweep: Steps[None] | None = None  # under way
         self._consumer_changes = 0
         self._interested: dict[bytes, tuple[StreamConsumer, ...]] = {}
@@ -98,9 +101,18 @@ class Retention:
         return counts
 
     def consumed(self, consumer: StreamConsumer, sequence: int) -> None:
-        """Remove a message that the consumer is done with, unless another consumer still needs it."""
+        """Remove a message that the consumer is done with, unless another consumer still needs it.
+
+        Where the disk does not tell, the message stays until the next sweep.
+        """
         if self.policy is RetentionPolicy.LIMITS:
             return
+        try:
+            self._remove_unless_needed(consumer, sequence)
+        except StoreError as error:
+            self._sweep_later(error)
+
+    def _remove_unless_needed(self, consumer: StreamConsumer, sequence: int) -> None:
         kinds = self._consumer_kinds()
         is_shared = self.policy is RetentionPolicy.INTEREST or kinds.has_copying
         if is_shared and self._is_needed_by_others(consumer, sequence):

@@ -18,6 +18,7 @@ from jetlake.server.engine.batch.fast_batches import FastBatches
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.sorted_names import SortedNames
+from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
@@ -41,6 +42,9 @@ from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Stream"]
+
+# A sweep that the disk refused is tried again after this.
+_SWEEP_RETRY_NS = 5_000_000_000
 
 ConsumerType = TypeVar("ConsumerType", bound=StreamConsumer)
 
@@ -102,8 +106,16 @@ class Stream(Generic[ConsumerType]):
         self._usage = usage
         self.cleanup = Cleanup(self.store, services, usage)
         self.retention = Retention(
-            config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal, self._begin_sweep
+            config.retention,
+            self.store,
+            self.consumers,
+            home.missing,
+            self.cleanup.after_removal,
+            self._begin_sweep,
+            self._sweep_later,
         )
+        self._sweep_timer: Timer | None = None
+        self._is_sweep_refused = False
         self.markers = DeleteMarkers(self.store, services.store_received, self._publish_marker)
         self.lifetimes = MessageLifetimes(home, services, self.markers.mark, self._after_expiry)
         self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
@@ -266,6 +278,7 @@ class Stream(Generic[ConsumerType]):
         self.ids.close()
         self.limits.close()
         self.retention.close()
+        self.services.timers.cancel(self._sweep_timer)
         self.cleanup.close()
         self._capture(())
         self.services.commit.forget(self.store)
@@ -372,10 +385,27 @@ class Stream(Generic[ConsumerType]):
 
     def _begin_sweep(self, sweep: Steps[None]) -> None:
         def work() -> Steps[None]:
-            with self.services.report_store_errors(f"removing what no consumer of stream {self.name} needs"):
+            try:
                 yield from sweep
+            except StoreError as error:
+                self._sweep_later(error)
+            else:
+                self._is_sweep_refused = False
 
         self.services.long_work.begin(work())
+
+    def _sweep_later(self, error: StoreError) -> None:
+        """Try again in a while to remove what no consumer needs, because the disk does not tell what that is."""
+        if not self._is_sweep_refused:
+            self._is_sweep_refused = True
+            self.services.report(f"JetStream - removing what no consumer of stream {self.name} needs: {error}")
+        if self._sweep_timer is None and not self.is_closed:
+            deadline_ns = self.services.clock.now_ns() + _SWEEP_RETRY_NS
+            self._sweep_timer = self.services.timers.schedule(deadline_ns, self._sweep_again)
+
+    def _sweep_again(self, _now_ns: int) -> None:
+        self._sweep_timer = None
+        self.retention.sweep()
 
     def interest_changed(self, consumer: ConsumerType) -> None:
         """Apply a consumer's changed filters or position, and remove the messages that no consumer needs any more."""

@@ -370,6 +370,33 @@ def test_an_ack_after_a_change_of_filters_removes_its_message_for_good(machine, 
     assert left(machine) == (2, [2, 3])
 
 
+def test_acks_are_taken_while_the_disk_does_not_tell_who_needs_the_messages(machine):
+    machine.harness.create(retention="interest")
+    worker = machine.worker(filter_subject="s.*")
+    machine.worker("other", filter_subject="s.y")
+    for token in "xxy":
+        machine.harness.store(f"s.{token}")
+    frames = worker.pull(b"3")
+    worker = machine.kill(worker)
+    harness, reports = machine.harness, []
+    harness.engine.report = reports.append
+
+    def fail(operation, path):
+        if operation == "read":
+            raise OSError(5, "Input/output error")
+
+    machine.disk.fault = fail
+    assert [answer.header for answer in worker.double_ack(frames[0])] == [b""]
+    worker.answer_run(frames[1:])
+    for _ in range(3):
+        harness.advance(6)
+    assert worker.numbers()[3] == 0 and stored(machine) == [1, 2, 3]
+    assert len(reports) == 1 and "removing what no consumer of stream S needs" in reports[0]
+    machine.disk.fault = None
+    harness.advance(6)
+    assert stored(machine) == [3]
+
+
 def test_what_a_deleted_consumer_was_done_with_does_not_come_back(machine):
     machine.harness.create(retention="workqueue")
     worker = machine.worker()

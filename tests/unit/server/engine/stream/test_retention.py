@@ -15,5 +15,8 @@ class Unvisited(dict):
 
 def test_a_consumer_that_comes_or_goes_does_not_cost_a_look_at_all_the_others():
     store = MemoryStore()
-    retention = Retention(RetentionPolicy.LIMITS, store, Unvisited({"c": None}), set(), lambda soon: None, finish)
+    unvisited = Unvisited({"c": None})
+    retention = Retention(
+        RetentionPolicy.LIMITS, store, unvisited, set(), lambda _soon: None, finish, lambda _error: None
+    )
     retention.on_consumers_changed()
