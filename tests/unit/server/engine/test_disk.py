@@ -674,3 +674,19 @@ def test_a_stream_that_can_neither_be_made_nor_removed_goes_later(machine):
     assert machine.server.store("s.a", b"text")["seq"] == 1
     machine.cut_power()
     assert machine.server.api("STREAM.INFO.S")["state"]["messages"] == 1
+
+
+def test_what_a_power_cut_leaves_of_an_unfinished_write_is_no_loss(make_harness):
+    remains = 0
+    for seed in range(40):
+        machine = Machine(make_harness, seed)
+        machine.server.create()
+        machine.server.store("s.a", b"text")
+        for _ in range(4):
+            machine.server.publish("s.a", b"x" * 700)
+        machine.server.engine.flush()
+        machine.cut_power()
+        state = machine.server.api("STREAM.INFO.S")["state"]
+        remains += bool(machine.server.jetstream.streams["S"].store.lost_bytes)
+        assert state["messages"] >= 1 and "lost" not in state
+    assert remains

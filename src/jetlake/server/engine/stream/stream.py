@@ -342,7 +342,7 @@ class Stream(Generic[ConsumerType]):
     def state(self) -> StreamState:
         """Return the state, without the lists of subjects and deleted sequences."""
         store = self.store
-        lost, lost_bytes = store.lost, store.lost_bytes
+        lost = store.lost
         return StreamState(
             messages=store.messages,
             bytes=store.bytes,
@@ -352,7 +352,7 @@ class Stream(Generic[ConsumerType]):
             last_ts=format_time(store.last_time_ns) if store.last_time_ns else ZERO_TIME,
             num_subjects=store.subject_count,
             num_deleted=store.deleted_count,
-            lost=LostData(msgs=tuple(lost) or None, bytes=lost_bytes) if lost or lost_bytes else None,
+            lost=LostData(msgs=tuple(lost), bytes=store.lost_bytes) if lost else None,
             consumer_count=self._listed_count,
         )
 
