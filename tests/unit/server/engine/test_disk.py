@@ -690,3 +690,20 @@ def test_what_a_power_cut_leaves_of_an_unfinished_write_is_no_loss(make_harness)
         remains += bool(machine.server.jetstream.streams["S"].store.lost_bytes)
         assert state["messages"] >= 1 and "lost" not in state
     assert remains
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_stream_whose_first_sequence_the_disk_refused_is_not_there(machine, operation):
+    def fail(asked, path):
+        if asked == operation and path.suffix == ".seg":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    machine.disk.fault = fail
+    config = {"name": "S", "subjects": ["s.>"], "first_seq": 100}
+    assert refusal(machine.server.api("STREAM.CREATE.S", config)) == (503, 10077)
+    machine.disk.fault = None
+    assert "error" in machine.server.api("STREAM.INFO.S")
+    assert "error" not in machine.server.api("STREAM.CREATE.S", config)
+    assert machine.server.store("s.a", b"text")["seq"] == 100
+    machine.cut_power()
+    assert machine.server.store("s.a", b"text")["seq"] == 101

@@ -111,10 +111,11 @@ class JetStream:
         stream = self._add(config, now_ns, home, now_ns)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         if home.place is not None:
-            self.services.commit.mark_now(home.place)
-            if stream.store.needs_flush():
-                self.services.commit.mark_now(stream.store)
-            self.services.commit.when_durable(home.place, partial(self._on_created, stream))
+            # The log of a stream with a first sequence tells that.
+            written: list[Syncable] = [home.place, stream.store] if stream.store.needs_flush() else [home.place]
+            for syncable in written:
+                self.services.commit.mark_now(syncable)
+            self.services.commit.when_all_durable(written, partial(self._on_created, stream))
         return stream
 
     def _on_created(self, stream: Stream[Consumer], error: JetlakeError | None) -> None:
