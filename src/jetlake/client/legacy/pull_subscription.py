@@ -215,6 +215,8 @@ class PullSubscription:
     async def _fetch_one(self, timeout_s: float) -> list[Message]:
         """Pull(1): the first try goes through one wildcard inbox for all such fetches, without SUB and UNSUB."""
         started = self._connection.loop.time()
+        if self._single is not None and self._single.mailbox.is_ended:
+            self._close_single()  # The connection was lost between two fetches.
         if self._single is None:
             self._single = self._open_inbox(b".*")
             # A handle that nobody holds any more cannot unsubscribe.
@@ -303,9 +305,11 @@ class PullSubscription:
                         break
                     await mailbox.wait()
         except TimeoutError:
-            pass
+            # What has come in the same moment.
+            while mailbox.messages and pull.phase is until:
+                self._take(pull, mailbox.messages.popleft(), collected, reply)
         except asyncio.CancelledError:
-            give_back(collected)
+            give_back([*collected, *(message for message in mailbox.messages if message.raw_reply)])
             raise
         return collected
 

@@ -54,6 +54,38 @@ async def test_what_came_for_a_fetch_that_was_cancelled_goes_back(fake, clock, s
     assert [frame.payload for frame in fake.published("$JS.ACK.S.C.1.1.1.1790000000000000000.0")] == [b"-NAK"]
 
 
+async def test_what_came_in_the_moment_of_a_cancellation_goes_back(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(5))
+    await clock.settle()
+    fake.deliver(fake.pull_reply("S", "d"), delivery(1))
+    task.cancel()
+    await clock.settle()
+    assert task.cancelled()
+    assert [frame.payload for frame in fake.published("$JS.ACK.S.C.1.1.1.1790000000000000000.0")] == [b"-NAK"]
+
+
+async def test_what_came_in_the_moment_of_the_time_out_is_returned(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(5, timeout=2))
+    await clock.settle()
+    inbox = fake.pull_reply("S", "d")
+    clock.call_at(clock.time() + 2, fake.deliver, inbox, delivery(1))
+    await clock.advance(2)
+    assert len(await task) == 1
+
+
+async def test_pull_1_sends_no_pull_for_a_lost_inbox(fake, clock, subscription):
+    for seq in (1, 2):
+        task = asyncio.create_task(subscription.fetch(1))
+        await clock.settle()
+        inbox = fake.pull_reply("S", "d")
+        assert fake.sid(fake.wire, inbox) is not None
+        fake.deliver(inbox, delivery(seq))
+        assert len(await task) == 1
+        fake.wire.lose()
+        await clock.advance(1)
+    assert len(pulls(fake)) == 2
+
+
 async def test_bound_to_a_consumer_without_acknowledgements_none_is_sent(fake, clock):
     fake.serve_consumer("S", "d", durable_name="d", ack_policy="none")
     subscription = await (await fake.connect()).jetstream().pull_subscribe(stream="S", consumer="d")
