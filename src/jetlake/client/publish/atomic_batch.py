@@ -30,7 +30,8 @@ class AtomicBatch:
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
-        self._messages: list[OutgoingMessage] = []
+        self._id = next_nuid().encode()
+        self._messages: list[tuple[OutgoingMessage, bytes]] = []
         self._ack: PubAck | None = None
         self._is_over = False
 
@@ -64,7 +65,7 @@ class AtomicBatch:
 
         Raises:
             BatchError: the batch is over.
-            InvalidOptionError: an option that a batch cannot have.
+            InvalidOptionError: an option that a batch cannot have, or more than the server takes.
         """
         if self._is_over:
             raise BatchError("the batch is over; begin another one")
@@ -72,14 +73,17 @@ class AtomicBatch:
             if options.get(name) is not None:
                 raise InvalidOptionError(f"{name} is not for messages of a batch")
         message = outgoing_message(subject, payload, options)
-        self._connection.check_size(len(message.header) + len(message.payload))
-        self._messages.append(message)
+        header = append_pair(message.header, b"Nats-Batch-Id", self._id)
+        header = append_pair(header, b"Nats-Batch-Sequence", b"%d" % (len(self._messages) + 1))
+        self._connection.check_size(len(header) + len(message.payload))
+        self._messages.append((message, header))
         return READY
 
     async def commit(self) -> PubAck:
         """Send the messages and wait until the stream has them all.
 
         Raises:
+            InvalidOptionError: the last message is larger than the server takes with the header that commits.
             ApiError: the stream refuses one of the messages, and stores none.
             BatchError: there are no messages, the batch is over, or the server knows no atomic batches.
             PublishTimeoutError: no answer in time; the batch may be stored.
@@ -87,19 +91,16 @@ class AtomicBatch:
         """
         if self._is_over or not self._messages:
             raise BatchError("the batch is over" if self._is_over else "the batch has no messages")
+        *messages, (last, last_header) = self._messages
+        last_header = append_pair(last_header, b"Nats-Batch-Commit", b"1")
+        self._connection.check_size(len(last_header) + len(last.payload))
         self._is_over = True
-        batch_id = next_nuid().encode()
-        last = len(self._messages)
-        for number, message in enumerate(self._messages, 1):
-            header = append_pair(message.header, b"Nats-Batch-Id", batch_id)
-            header = append_pair(header, b"Nats-Batch-Sequence", b"%d" % number)
-            if number == last:
-                header = append_pair(header, b"Nats-Batch-Commit", b"1")
-                self._ack = decode_pub_ack(await self._request(message, header))
-            elif number == 1:
+        for number, (message, header) in enumerate(messages, 1):
+            if number == 1:
                 self._check_opened(await self._request(message, header))
             else:
                 self._connection.send(encoder.hpub(message.subject, b"", header, message.payload))
+        self._ack = decode_pub_ack(await self._request(last, last_header))
         self._messages = []
         return self.ack
 
