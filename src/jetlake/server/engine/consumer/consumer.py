@@ -163,7 +163,7 @@ class Consumer:
 
     def _read(self, config: ConsumerConfig) -> None:
         self._schedule.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
-        self._schedule.inactivity.threshold_ns = config.inactive_threshold
+        self._schedule.inactivity.threshold_ns = max(config.inactive_threshold, 0)
         self.ack_handler.is_strict = STRICT_ACKS in features_of(config) and self.ack_tracker.is_explicit
 
     # Life

@@ -16,6 +16,13 @@ def test_a_durable_stays(make_worker, harness):
     assert worker.is_there
 
 
+def test_a_durable_stays_where_the_stream_has_a_negative_threshold(make_worker, harness):
+    harness.create("S", consumer_limits={"inactive_threshold": -1})
+    worker = make_worker()
+    pass_time(harness, 3)
+    assert worker.is_there
+
+
 def test_a_durable_with_a_threshold_goes(make_worker, harness, heard):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.DELETED.>")
     worker = make_worker(inactive_threshold=SECOND)
