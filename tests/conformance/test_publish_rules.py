@@ -146,6 +146,7 @@ WISHES = {
     "life": headers(TTL="5s"),
     "life in seconds": headers(TTL="5"),
     "no end of life": headers(TTL="never"),
+    "no end of life in capitals": headers(TTL="NEVER"),
     "junk life": headers(TTL="junk"),
     "short life": headers(TTL="5ms"),
     "zero life": headers(TTL="0"),
@@ -178,7 +179,7 @@ WISHES = {
 async def test_what_must_stay_stays_where_others_grow_too_old(pair):
     config = {"name": "A", "subjects": ["a.>"], "allow_msg_ttl": True, "max_age": 100_000_000}
     await pair.api("STREAM.CREATE.A", config)
-    for number, life in enumerate(("never", "60", "never"), 1):
+    for number, life in enumerate(("never", "60", "Never"), 1):
         await pair.store(f"a.{number}", b"", headers(TTL=life))
     await pair.store("a.4", b"")
     for wire in pair._wires:

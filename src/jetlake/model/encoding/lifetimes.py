@@ -12,8 +12,8 @@ FOREVER = -1
 
 
 def parse_lifetime(text: bytes) -> int | None:
-    """Parse `90`, `2m` or `never` (`FOREVER`) into nanoseconds; None when malformed or under a second."""
-    if text == b"never":
+    """Parse `90`, `2m` or `never` in any case (`FOREVER`) into nanoseconds; None when malformed or under a second."""
+    if text.lower() == b"never":
         return FOREVER
     if text.isdigit():
         seconds = int(text) if len(text) <= 9 else 0

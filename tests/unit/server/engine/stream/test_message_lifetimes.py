@@ -25,6 +25,7 @@ SECOND = 1_000_000_000
         (b"2m", 120 * SECOND),
         (b"1.5s", SECOND * 3 // 2),
         (b"never", FOREVER),
+        (b"Never", FOREVER),
         (b"0", None),
         (b"999ms", None),
         (b"-5s", None),
