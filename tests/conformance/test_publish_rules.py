@@ -265,6 +265,27 @@ async def test_sizes(pair):
     await pair.api("STREAM.INFO.B")
 
 
+async def test_a_message_that_is_too_large_is_refused_for_its_size_whatever_its_headers_ask(pair):
+    await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"], "max_msg_size": 100})
+    await pair.store("a.x", b"", headers(Msg_Id="one"))
+    answers = [
+        await pair.store("a.x", b"x" * 100, wish)
+        for wish in (
+            headers(Msg_Id="one"),
+            headers(Expected_Stream="B"),
+            headers(Expected_Last_Sequence="9"),
+            headers(Expected_Last_Subject_Sequence="9"),
+            headers(Expected_Last_Msg_Id="zz"),
+            headers(Rollup="sub"),
+            headers(TTL="1h"),
+            headers(Incr="1"),
+            headers(Schedule="@every 1h"),
+            headers(Stream_Source="x"),
+        )
+    ]
+    assert {answer["error"]["err_code"] for answer in answers} == {10054}
+
+
 @pytest.mark.parametrize("storage", ["file", "memory"])
 async def test_bytes_are_counted_by_the_formula_of_the_storage(pair, storage):
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["test", "ORDERS.*"], "storage": storage})

@@ -82,10 +82,16 @@ class Admission:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 
+    def check_size(self, header: bytes, payload: bytes) -> ApiError | None:
+        """Step 4: the stream's `max_msg_size`, and the longest header block; of a counter also with its total."""
+        if len(header) + len(payload) > self.largest:
+            return api_error(10054)
+        return api_error(10097) if len(header) > HEADER_BYTES_MAX else None
+
     def check_control_headers(
         self, control: dict[bytes, bytes], header: bytes, subject: bytes, payload: bytes, now_ns: int
     ) -> ApiError | None:
-        """Check in steps 4 to 10: the control headers, before deduplication."""
+        """Check in steps 5 to 11: the control headers, before deduplication."""
         return (
             check_increment(control, payload, self._config)
             or check_stream(control, self._name)
@@ -98,7 +104,7 @@ class Admission:
     def check_schedule(
         self, control: dict[bytes, bytes], header: bytes, subject: bytes, now_ns: int
     ) -> ApiError | None:
-        """Step 9: schedules, and messages that claim to come from one."""
+        """Step 10: schedules, and messages that claim to come from one."""
         if b"\r\nNats-Schedule" not in header:
             return None
         return check_schedule(control, header, subject, self._config, now_ns, self._holds_schedule)
@@ -112,11 +118,11 @@ class Admission:
         return append_pair(header, ROLLUP, b"sub")
 
     def check_replacement(self, control: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
-        """Check in steps 12 and 13: the expected id of the last message, and rollup."""
+        """Check in steps 13 and 14: the expected id of the last message, and rollup."""
         return _check_last_message_id(control, last_message_id) or self.check_rollup(control)
 
     def check_rollup(self, control: dict[bytes, bytes]) -> ApiError | None:
-        """Step 13: the stream allows rollups, and the value is known."""
+        """Step 14: the stream allows rollups, and the value is known."""
         rollup = control.get(ROLLUP)
         if rollup is None:
             return None
@@ -126,29 +132,23 @@ class Admission:
             return api_error(10111, err=f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"')
         return None
 
-    def check_size(self, header: bytes, payload: bytes) -> ApiError | None:
-        """Check in steps 15 and 16: the stream's `max_msg_size`, and the longest header block."""
-        if len(header) + len(payload) > self.largest:
-            return api_error(10054)
-        return api_error(10097) if len(header) > HEADER_BYTES_MAX else None
-
     # Room
 
     def check_server_room(self) -> ApiError | None:
-        """Step 17: the server's storage is not full."""
+        """Step 16: the server's storage is not full."""
         self._usage.set_used(self._store.bytes)
         room = self._usage.server_room
         return api_error(10023) if room is not None and room < 0 else None
 
     def check_account_room(self, size: int) -> ApiError | None:
-        """Step 19: the message fits the account's limit."""
+        """Step 18: the message fits the account's limit."""
         room = self._usage.account_room
         return api_error(10002) if room is not None and room < size else None
 
     def check_full(
         self, subject: bytes, size: int, rollup: bytes, ahead: tuple[int, int, int] = (0, 0, 0)
     ) -> ApiError | None:
-        """Step 21, discard new: a full stream refuses, unless the message displaces one of its own subject.
+        """Step 20, discard new: a full stream refuses, unless the message displaces one of its own subject.
 
         Args:
             ahead: number and bytes of the messages that are stored before this one, and their number on its subject.

@@ -376,7 +376,7 @@ class PublishPath:
         """Store one message; return its or its original's sequence, whether it is a duplicate, a counter's total."""
         admission = self._admission
         size = admission.record_size(subject, header, payload)
-        error = admission.check_record(subject, size)
+        error = admission.check_record(subject, size) or admission.check_size(header, payload)
         if control and error is None:
             error, duplicate = self._check_control(control, header, subject, payload, now_ns, batch)
             if duplicate:
@@ -391,11 +391,10 @@ class PublishPath:
                 total, payload = counted, TOTAL % counted
                 header = keep_sources(self._store, subject, header)
                 size = admission.record_size(subject, header, payload)
+                error = admission.check_size(header, payload)
         is_wanted = not self._is_interest or self._retention.is_wanted(subject)
         if error is None:
-            error = admission.check_size(header, payload) or self.check_room(
-                subject, size, control, now_ns, batch, is_wanted=is_wanted
-            )
+            error = self.check_room(subject, size, control, now_ns, batch, is_wanted=is_wanted)
         if error is not None:
             return error
         return self._writer.write((subject, header, payload, control, is_wanted), now_ns, batch), False, total
