@@ -182,6 +182,15 @@ TALKS = {
 }
 
 
+async def test_the_required_level_is_not_stored(pair):
+    await create(pair)
+    level = block(Required_Api_Level="4")
+    with_id = block(Required_Api_Level="4", Msg_Id="a")
+    await talk(pair, at(1, START, level), at(2, APPEND, with_id), at(3, COMMIT, level))
+    for sequence in (1, 2, 3):
+        await pair.api("STREAM.MSG.GET.F", {"seq": sequence})
+
+
 @pytest.mark.parametrize("gap", ["fail", "ok"])
 @pytest.mark.parametrize("config", [{}, {"allow_rollup_hdrs": True, "max_msg_size": 100, "max_msgs": 5}])
 async def test_conversations(pair, gap, config):

@@ -221,14 +221,16 @@ def replace_value(raw: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def remove_key(raw: bytes, key: bytes) -> bytes:
-    """Return the block without any line of that key."""
+    """Return the block without any line of that key, and empty if nothing else was in it."""
     needle = b"\r\n%b:" % key
     start = raw.find(needle)
+    if start < 0:
+        return raw
     while start >= 0:
         end = raw.find(b"\r\n", start + 2)
         raw = raw[:start] + (raw[end:] if end >= 0 else b"")
         start = raw.find(needle, start)
-    return raw
+    return b"" if raw == _BARE + b"\r\n" else raw
 
 
 def inline_status(raw: bytes) -> int | None:

@@ -205,3 +205,8 @@ def test_remove_key_takes_neighbours():
     raw = b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB: 3\r\nA: 4\r\n\r\n"
     assert remove_key(raw, b"A") == b"NATS/1.0\r\nB: 3\r\n\r\n"
     assert remove_key(raw, b"C") == raw
+
+
+def test_remove_key_leaves_no_empty_block():
+    assert remove_key(b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n", b"A") == b""
+    assert remove_key(b"NATS/1.0\r\n\r\n", b"A") == b"NATS/1.0\r\n\r\n"

@@ -8,8 +8,10 @@ from jetlake.errors import ApiError
 from jetlake.model.encoding.codec import encode
 from jetlake.model.publish import encode_pub_ack_error
 from jetlake.model.stream import StreamConfig
+from jetlake.protocol.headers import remove_key
 from jetlake.server.engine.batch.atomic_batches import AtomicBatches, StagedBatch
 from jetlake.server.engine.batch.fast_batches import SUFFIX, FastBatches
+from jetlake.server.engine.core.api_level import REQUIRED_LEVEL
 from jetlake.server.engine.stream.admission import Admission
 from jetlake.server.engine.stream.batch_release import Batch
 from jetlake.server.engine.stream.group_admission import GroupAdmission
@@ -106,6 +108,7 @@ class BatchPath:
         open_batch = self._fast.accept(reply, header, now_ns, batch.acks)
         if open_batch is None:
             return
+        header = remove_key(header, REQUIRED_LEVEL)
         outcome = self._store_one(subject, header, payload, control, now_ns, batch)
         if isinstance(outcome, ApiError):
             self._fast.refused(open_batch, reply, outcome, batch.acks)
