@@ -263,7 +263,7 @@ async def test_what_is_denied(pair):
 
 async def test_streams_that_are_not_there(pair):
     for verb in ("INFO", "PURGE", "DELETE", "MSG.GET", "MSG.DELETE", "UPDATE"):
-        for body in (b"", b"{}", b'{"seq":1}', b"x"):
+        for body in (b"", b"{}", b'{"seq":1}', b'{"seq":1,"keep":1}', b"x"):
             await pair.api(f"STREAM.{verb}.ZZ", body)
 
 

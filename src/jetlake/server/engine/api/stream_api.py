@@ -200,9 +200,9 @@ def _deleted(store: MessageStore) -> Steps[tuple[int, ...]]:
 def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
     """Handle `STREAM.PURGE`: all messages, or those that filter, sequence and number to keep select."""
     body = request.body or StreamPurgeRequest()
-    stream = request.jetstream.stream(request.stream)
     if body.seq and body.keep:
         raise api_error(10003)
+    stream = request.jetstream.stream(request.stream)
     if stream.config.sealed:
         raise api_error(10109)
     if stream.config.deny_purge:
