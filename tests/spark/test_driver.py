@@ -510,6 +510,33 @@ def test_a_queue_is_read_with_the_same_subjects_on(server, admin, stream, retent
         assert [message["seq"] for message in admin.messages(stream)] == [2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_checkpoint_of_a_shared_consumer_is_none_of_a_query_that_has_the_queue_for_itself(
+    server, admin, stream, repeated
+):
+    queue(admin, stream, "workqueue")
+    query = Query(server, stream, guarantee="atLeastOnce", consumer="shared")
+    assert query.batch() == []
+    admin.fill(stream, 1)
+    admin.request(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.shared", {"batch": 1})
+    admin.fill(stream, 3)
+    end = query.plan()
+    if not repeated:
+        assert query.read(end) == [2, 3, 4]
+        query.offset = end
+    # A worker still holds the first message, which nobody has read: to purge up to the query's place would lose it.
+    query.restart(guarantee="exactlyOnce")
+    with pytest.raises(UnsupportedStreamError, match="guarantee=atLeastOnce"):
+        query.read(end) if repeated else query.plan()
+    assert admin.state(stream)["messages"] == 4
+    query.restart(guarantee="atLeastOnce")
+    if repeated:
+        assert query.read(end) == [2, 3, 4]
+        query.offset = end
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 1
+
+
 def test_at_least_once_with_other_subjects_than_the_consumers(server, admin, stream):
     queue(admin, stream, "workqueue")
     config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "filter_subject": f"{stream}.a"}

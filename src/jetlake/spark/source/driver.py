@@ -111,7 +111,7 @@ class Driver:
             if self._is_deleted(stream):
                 self._miss_range(stream, offset, whole)
             elif self._names.has(stream):
-                self._check_subjects(stream, offset)
+                self._check_same_reading(stream, offset)
                 self._claim(stream, offset)
                 partitions += self._tasks(stream, offset, whole)
             elif len(whole) > 0:
@@ -221,7 +221,7 @@ class Driver:
         choose_reader(config, self._watch.version, options, sequences=1)
         before = begin.before
         if before is not None and begin.continues:
-            self._check_subjects(stream, before)
+            self._check_same_reading(stream, before)
         owner = before.owner if before is not None else ""
         if how == "none":
             # Only for notes of what is lost.
@@ -242,14 +242,20 @@ class Driver:
             _log.warning("%s (going on, as the option says)", error)
         return how
 
-    def _check_subjects(self, stream: str, offset: StreamOffset) -> None:
-        """Make sure that a work queue or interest stream is read by the same filters as before.
+    def _check_same_reading(self, stream: str, offset: StreamOffset) -> None:
+        """Make sure that a work queue or interest stream is read in the same way, and by the same filters, as before.
 
-        Whatever the filters let through before the offset is released, and by others it was never read.
+        Whatever the filters let through before the offset is released. By other filters it was never read, and a
+        consumer that is shared handed some of it out to others.
 
         Raises:
-            UnsupportedStreamError: the options have others.
+            UnsupportedStreamError: the options say otherwise.
         """
+        if offset.batch is not None and offset.batch.taken is not None:
+            raise UnsupportedStreamError(
+                f"the checkpoint has read stream {stream} with guarantee=atLeastOnce: what other readers were handed "
+                "out would be released unread. Go on with that guarantee, or start with a new checkpoint"
+            )
         if offset.subjects is not None and set(offset.subjects) != set(self._options.subjects):
             before, now = (", ".join(subjects) or "all" for subjects in (offset.subjects, self._options.subjects))
             raise UnsupportedStreamError(
