@@ -15,8 +15,9 @@ __all__ = ["NameList"]
 class NameList:
     """Names of folders in a text file: a line `+NAME` for one that was made, `-NAME` for one that goes.
 
-    A name is added when its folder is safe, and struck off, safely, before the files of the folder go. The store does
-    not depend on the list: where the disk refuses, a folder that vanishes is not missed.
+    A name is added when its folder is safe, and struck off, safely, before the files of the folder go: the line's `+`
+    is overwritten, which a full disk takes as well. Where the disk refuses to add a name, the folder is not missed when
+    it vanishes.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -24,6 +25,10 @@ class NameList:
         self._path = path
         self._lock = threading.Lock()
         self._names: set[str] = set()
+        self._unstruck: set[str] = set()
+        """Names that the disk refused to strike off."""
+        self._is_torn = False
+        """Whether a refused line may be at the end of the file."""
 
     def read(self) -> set[str]:
         """Return the names that are listed; a torn last line counts for nothing."""
@@ -47,6 +52,7 @@ class NameList:
         data = "".join(f"+{name}\n" for name in sorted(names)).encode()
         self._names = set(names)
         with self._lock, suppress(OSError):
+            self._unstruck.clear()
             if data != self._read():
                 replace_file(self._disk, self._path, data)
 
@@ -54,21 +60,42 @@ class NameList:
         """List a folder that is safe, unless it is listed."""
         if name not in self._names:
             self._names.add(name)
-            self._append(f"+{name}\n")
+            with self._lock, suppress(OSError):
+                self._unstruck.discard(name)
+                self._append(f"+{name}\n".encode())
+
+    def _append(self, line: bytes) -> None:
+        is_torn, self._is_torn = self._is_torn, True
+        handle = self._disk.open(self._path, create=True)
+        try:
+            end = self._read().rfind(b"\n") + 1 if is_torn else self._disk.size(handle)
+            self._disk.write(handle, line, end)
+        finally:
+            self._disk.close(handle)
+        self._is_torn = False
 
     def strike(self, name: str) -> None:
         """Strike off a folder that goes; `sync` makes that safe."""
         if name in self._names:
             self._names.discard(name)
-            self._append(f"-{name}\n")
+            with self._lock, suppress(OSError):
+                self._unstruck.add(name)
+                self._strike()
 
-    def _append(self, line: str) -> None:
-        with self._lock, suppress(OSError):
-            handle = self._disk.open(self._path, create=True)
-            try:
-                self._disk.write(handle, line.encode(), self._disk.size(handle))
-            finally:
-                self._disk.close(handle)
+    def _strike(self) -> None:
+        """Overwrite the beginning of each line that names what was struck off."""
+        data = b"\n" + read_file(self._disk, self._path)
+        handle = self._disk.open(self._path)
+        try:
+            for name in self._unstruck:
+                line = f"\n+{name}\n".encode()
+                offset = data.find(line)
+                while offset >= 0:
+                    self._disk.write(handle, b"-", offset)
+                    offset = data.find(line, offset + 1)
+        finally:
+            self._disk.close(handle)
+        self._unstruck.clear()
 
     def sync(self) -> None:
         """Return when the list is safe.
@@ -76,10 +103,14 @@ class NameList:
         Raises:
             OSError: the disk refused.
         """
-        try:
-            handle = self._disk.open(self._path)
-        except FileNotFoundError:
-            return
+        with self._lock:
+            try:
+                if self._unstruck:
+                    self._strike()
+                handle = self._disk.open(self._path)
+            except FileNotFoundError:
+                self._unstruck.clear()
+                return
         try:
             self._disk.sync(handle)
         finally:

@@ -707,3 +707,13 @@ def test_a_stream_whose_first_sequence_the_disk_refused_is_not_there(machine, op
     assert machine.server.store("s.a", b"text")["seq"] == 100
     machine.cut_power()
     assert machine.server.store("s.a", b"text")["seq"] == 101
+
+
+def test_a_stream_that_was_deleted_from_a_full_disk_is_not_missed(machine):
+    machine.server.create()
+    machine.server.store("s.a", b"text")
+    machine.disk.capacity = machine.disk.used()
+    assert machine.server.api("STREAM.DELETE.S")["success"]
+    machine.disk.capacity = None
+    machine.kill()
+    assert machine.reports == []
