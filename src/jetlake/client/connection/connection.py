@@ -40,6 +40,7 @@ from jetlake.errors import (
     OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
+    ServerError,
     StaleConnectionError,
 )
 from jetlake.protocol import encoder
@@ -400,9 +401,17 @@ class Connection:
         elif isinstance(frame, Pong):
             self._pings.answered()
         elif isinstance(frame, Info):
-            self._link.take_info(read_info(frame.json))
+            self._inform(frame.json)
         elif isinstance(frame, Err):
             self._complain(frame.text)
+
+    def _inform(self, json: bytes) -> None:
+        try:
+            info = read_info(json)
+        except ServerError as error:
+            self._link.abort(error)
+        else:
+            self._link.take_info(info)
 
     def _complain(self, text: str) -> None:
         error = complaint(text)

@@ -628,6 +628,15 @@ async def test_a_lame_duck_is_announced_once(fake, clock):
     assert ducks == [1]
 
 
+async def test_an_info_that_is_none_ends_the_connection(fake, clock):
+    lost = []
+    client = await fake.connect(on_disconnected=lost.append)
+    fake.wire.deliver(b'INFO {"max_payload":"much"}\r\n')
+    assert "INFO is not understood" in str(lost)
+    await clock.advance(1)
+    assert client.reconnects == 1
+
+
 async def test_discovery(fake, clock):
     found = []
     client = await fake.connect(on_discovered=found.append)
