@@ -53,16 +53,22 @@ class _Inbox(Receiver):
         subject: the pattern of all answers.
         take: takes the answers of one read.
         fail: takes the error that ends the batch.
+        forget_unsent: drops what asks for an answer under an inbox and was not sent yet.
     """
 
-    __slots__ = ("_fail", "_take")
+    __slots__ = ("_fail", "_forget_unsent", "_take")
 
     def __init__(
-        self, subject: bytes, take: Callable[[list[Message]], None], fail: Callable[[Exception], None]
+        self,
+        subject: bytes,
+        take: Callable[[list[Message]], None],
+        fail: Callable[[Exception], None],
+        forget_unsent: Callable[[bytes], None],
     ) -> None:
         super().__init__(subject)
         self._take = take
         self._fail = fail
+        self._forget_unsent = forget_unsent
 
     def receive(self, messages: list[Message]) -> None:
         self._take(messages)
@@ -71,6 +77,7 @@ class _Inbox(Receiver):
         self._fail(error or DisconnectedError("the connection was closed before the batch's end"))
 
     def disconnected(self) -> None:
+        self._forget_unsent(self.subject[:-1])
         self._fail(
             DisconnectedError("the connection was lost in a batch; messages behind `acknowledged` may be stored")
         )
@@ -118,7 +125,7 @@ class FastPublisher:
         if gaps not in ("fail", "ok"):
             raise InvalidOptionError(f"gaps is 'fail' or 'ok', not {gaps!r}")
         inbox = new_inbox(connection.options.inbox_prefix)
-        self._inbox = _Inbox(f"{inbox}.>".encode(), self._receive, self._fail)
+        self._inbox = _Inbox(f"{inbox}.>".encode(), self._receive, self._fail, connection.forget_unsent)
         self._connection = connection
         self._timeout_s = timeout_s
         self._outstanding = outstanding
