@@ -169,6 +169,29 @@ async def test_damage_is_found(js, store, tmp_path):
     assert (tmp_path / "copy").read_bytes() == b"before"
 
 
+async def test_a_whole_object_is_the_old_or_the_new_one_while_it_is_replaced(store, tmp_path):
+    began = asyncio.Event()
+
+    async def replace_soon():
+        await began.wait()
+        await store.put("o", b"new")
+
+    async def got():
+        return await store.get("o", progress=lambda *_: began.set())
+
+    async def got_file():
+        await store.get_file("o", tmp_path / "o", progress=lambda *_: began.set())
+        return (tmp_path / "o").read_bytes()
+
+    old = LARGE[:400_000]
+    for get in (got, got_file):
+        began.clear()
+        await store.put("o", old, chunk_size=100)  # More chunks than are read ahead.
+        content, _ = await asyncio.gather(get(), replace_soon())
+        assert content in (old, b"new")
+    assert await store.get("o") == b"new"
+
+
 async def test_an_object_that_is_replaced_while_it_is_read(store):
     await store.put("o", random.Random(2).randbytes(60_000), chunk_size=10)
     async with store.open("o") as content:

@@ -22,7 +22,8 @@ FoundObject = tuple[Stream, ObjectInfo]
 
 _AHEAD_BYTES = 16 * 1024 * 1024
 _AHEAD_MESSAGES_MAX = 1000
-_LOOK_S = 2.0
+_LOOK_FIRST_S = 0.25
+_LOOK_MAX_S = 2.0
 
 
 class ObjectReader:
@@ -120,15 +121,17 @@ class ObjectReader:
 
     async def _take(self) -> list[Message]:
         assert self._reading is not None
+        wait_s = _LOOK_FIRST_S
         while True:
             try:
-                async with asyncio.timeout(_LOOK_S) as look:
+                async with asyncio.timeout(wait_s) as look:
                     messages = await self._reading.next_batch()
             except TimeoutError:
                 if not look.expired():
                     raise
                 if await self._reading.is_caught_up():
                     raise self._cut_short() from None
+                wait_s = min(_LOOK_MAX_S, wait_s * 2)
                 continue
             if not messages:
                 raise ObjectError(f"reading {self._name!r} was stopped before its end")

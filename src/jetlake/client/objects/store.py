@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -42,10 +45,13 @@ from jetlake.protocol.nuid import next_nuid
 
 __all__ = ["ObjectStore"]
 
+ResultT = TypeVar("ResultT")
+
 _CHUNK_BYTES = 128 * 1024
 # What the header of a chunk may add to its message.
 _HEADER_BYTES = 256
 _LINKS_MAX = 8
+_READS_MAX = 8
 _CLEANUP_S = 5.0
 _ELECTION_WAIT_S = 0.5
 _ORPHANS_S = 60 * 60.0
@@ -96,6 +102,8 @@ class ObjectStore:
     async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
         """Return the content of an object, or of the object that a link leads to.
 
+        An object that is replaced while it is read is read from its beginning again.
+
         Args:
             name: the object's name.
             progress: called with the bytes received so far, and how many there are.
@@ -104,7 +112,7 @@ class ObjectStore:
             ObjectNotFoundError: no object has the name.
             ObjectError: the content is not what the object store says it is, or a link leads nowhere.
         """
-        return await self.open(name, progress=progress).read()
+        return await self._whole(name, progress, ObjectReader.read)
 
     async def get_file(self, name: str, target: ObjectTarget, *, progress: Progress | None = None) -> ObjectInfo:
         """Write the content of an object to a file.
@@ -112,7 +120,8 @@ class ObjectStore:
         Args:
             name: the object's name.
             target: the path of a file, which is replaced when the whole content is there and right, or a file that is
-                open for writing.
+                open for writing. An object that is replaced while it is read is read from its beginning again if the
+                target is a path.
             progress: called with the bytes received so far, and how many there are.
 
         Raises:
@@ -120,7 +129,30 @@ class ObjectStore:
             ObjectError: the content is not what the object store says it is, or a link leads nowhere.
             OSError: the file can't be written.
         """
-        return await download(self.open(name, progress=progress), target)
+        if not isinstance(target, (str, os.PathLike)):
+            return await download(self.open(name, progress=progress), target)
+        return await self._whole(name, progress, partial(download, target=target))
+
+    async def _whole(
+        self, name: str, progress: Progress | None, read: Callable[[ObjectReader], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Read an object to its end, again while it is replaced: then the chunks of the old content are purged."""
+        for _ in range(_READS_MAX - 1):
+            reader = self.open(name, progress=progress)
+            try:
+                return await read(reader)
+            except ObjectError:
+                if not await self._is_replaced(name, reader):
+                    raise
+        return await read(self.open(name, progress=progress))
+
+    async def _is_replaced(self, name: str, reader: ObjectReader) -> bool:
+        """Tell whether a name leads to another content than when it was read."""
+        try:
+            _, now = await self._found(name)
+            return (now.bucket, now.nuid) != (reader.info.bucket, reader.info.nuid)
+        except (ObjectError, ObjectNotFoundError, InvalidOptionError):
+            return False  # Deleted, or never found.
 
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object chunk by chunk.
