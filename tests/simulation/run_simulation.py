@@ -1,7 +1,8 @@
 """Run random histories of the whole engine: `make simulate SEED=1 STEPS=20000`.
 
-Histories of consumers, of deliveries frame by frame, of batches and schedules, and of mirrors and sources take turns. A
-history that breaks a promise ends with the promise, the last steps, and the command that replays it.
+Histories of consumers, of deliveries frame by frame, of a work queue, of batches and schedules, and of mirrors and
+sources take turns. A history that breaks a promise ends with the promise, the last steps, and the command that replays
+it.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import time
 from batch_history import BatchHistory
 from copying_history import CopyingHistory
 from delivery_history import DeliveryHistory
+from work_queue_history import WorkQueueHistory
 
 from simulation import Simulation
 
@@ -17,6 +19,7 @@ from simulation import Simulation
 HISTORIES = {
     "consumers": (Simulation, 1000),
     "deliveries": (DeliveryHistory, 250),
+    "work-queue": (WorkQueueHistory, 150),
     "batches": (BatchHistory, 200),
     "copies": (CopyingHistory, 200),
 }

@@ -290,9 +290,8 @@ class Consumer:
             StoreError: the disk refused, and nothing has changed.
         """
         start = StartPosition(sequence, pending=self.stream.store.count(sequence, self.cursor.subject_filter))
-        # Below the ack floor every message was delivered that passed the filters.
-        skips = sequence > self.ack_tracker.floor_stream + 1
-        passed = sequence - 1 if skips else min(self.passed_sequence, sequence - 1)
+        # Until the journal follows, the record has to fit the old position too.
+        passed = max(self.passed_sequence, sequence - 1, self.ack_tracker.delivered_stream)
         self._save(replace(self._record(), start=sequence, resume=0, passed=passed))
         self._start = sequence
         self._pass_up_to(passed)
