@@ -199,7 +199,8 @@ class Consumer:
             passed = max(passed, self.ack_tracker.delivered_stream)
         self._save(replace(self._record(), config=config, passed=passed))
         old, self.config = self.config, config
-        self._pass_up_to(passed)
+        if old.filters != config.filters:
+            self._pass_up_to(passed)
         self._read(config)
         self._feed.configure(config)
         self.ack_tracker.configure(config)
@@ -308,11 +309,11 @@ class Consumer:
     def _pass_up_to(self, sequence: int) -> None:
         """Note that not all messages up to the sequence were delivered that pass the filters, or will be.
 
-        From here on the log of a work queue alone tells which of them are done: it comes first.
+        What was acknowledged so far is removed from the log first: after a crash, neither other filters nor another
+        position would tell that it is done.
         """
-        has_more, self.passed_sequence = sequence > self.passed_sequence, sequence
-        is_queue = self.stream.config.retention is RetentionPolicy.WORKQUEUE
-        if has_more and is_queue and self.stream.store.durable and self.home.place is not None:
+        self.passed_sequence = sequence
+        if self.stream.config.retention is not _LIMITS and self.stream.store.durable and self.home.place is not None:
             self.services.commit.order(self.stream.store, self.home.place)
             self.journal.write_after(self.home.place)
 

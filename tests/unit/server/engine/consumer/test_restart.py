@@ -363,6 +363,17 @@ def test_a_work_queue_keeps_what_its_consumer_has_passed_and_never_delivered(mac
     assert left(machine) == (3, [2, 3, 5])
 
 
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_what_was_acknowledged_before_a_reset_does_not_come_back(machine, restart, retention):
+    machine.harness.create(retention=retention)
+    worker = machine.worker()
+    machine.harness.store("s.x")
+    worker.double_ack(worker.pull()[0])
+    machine.harness.api("CONSUMER.RESET.S.c", {"seq": 1})
+    worker = restart(worker)
+    assert worker.sequences(worker.pull()) == []
+
+
 def test_an_ack_after_a_change_of_filters_removes_its_message_for_good(machine, passed, restart):
     change_filter(passed)
     assert len(passed.double_ack(passed.pending)) == 1
