@@ -281,7 +281,7 @@ class Consumer:
         return self._schedule.is_paused(now_ns)
 
     def pause_remaining_ns(self, now_ns: int) -> int:
-        """Return for how long the consumer delivers nothing yet; centuries are as many as 64 bits hold."""
+        """Return the remaining pause, at most the longest duration that 64 bits hold; 0 = not paused."""
         return min(self._schedule.pause_ns - now_ns, _DURATION_MAX_NS) if self.is_paused(now_ns) else 0
 
     def reset(self, sequence: int) -> None:
@@ -344,7 +344,7 @@ class Consumer:
         self.delivery.close(deleted=False)
 
     def close(self, *, deleted: bool) -> Syncable | None:
-        """Stop; a deleted consumer's files are removed, and its clients and advisories say so.
+        """Stop; a deleted consumer's files are removed, its waiting requests end, and an advisory is published.
 
         Returns:
             What is durable when the removal is; None when there are no files.

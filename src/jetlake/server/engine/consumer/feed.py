@@ -142,7 +142,7 @@ class Feed:
         return self._replay.due_ns(message.time_ns)
 
     def sent(self, message: StoredMessage, now_ns: int) -> None:
-        """Count the original distances in time from this message on."""
+        """Record when a message was sent; the next one is due at its original interval from then on."""
         if self._replay is not None:
             self._replay.sent(message.time_ns, now_ns)
 

@@ -32,6 +32,6 @@ class Replay:
         return self._sent_ns + gap_ns
 
     def sent(self, stored_ns: int, now_ns: int) -> None:
-        """Count the next interval from a message stored at that time and sent now."""
+        """Record the message from which the next interval counts: stored at that time, sent now."""
         self._stored_ns = stored_ns
         self._sent_ns = now_ns

@@ -31,7 +31,11 @@ class StreamConsumer(Protocol):
 
     @property
     def passed_sequence(self) -> int:
-        """Last stream sequence that the position may have passed without a delivery; 0 = none."""
+        """Last sequence up to which the position does not prove that a work queue's message was consumed; 0 = none.
+
+        The consumer passed the messages up to it with other filters, by a reset, or on another server; those that were
+        never delivered wait for another consumer.
+        """
         ...
 
     @property

@@ -119,7 +119,7 @@ class AckHandler:
         if kind in (AckKind.ACK, AckKind.NEXT):
             self._done(sequence, consumer_sequence, now_ns, self._events.samples)
         elif kind is AckKind.NAK:
-            self._naked(sequence, consumer_sequence, body.delay_ns, now_ns)
+            self._nak(sequence, consumer_sequence, body.delay_ns, now_ns)
         elif kind is AckKind.PROGRESS:
             if tracker.progress(sequence, now_ns):
                 self._record_wait(sequence)
@@ -160,7 +160,7 @@ class AckHandler:
         self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
         self._on_done(done)
 
-    def _naked(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
+    def _nak(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
         tracker = self._tracker
         count = tracker.delivery_count(sequence)
         if not tracker.nak(sequence, consumer_sequence, delay_ns, now_ns):
