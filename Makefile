@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client power-cuts simulate simulate-spark test-cluster soak bench docs test-pythons clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark test-cluster soak bench docs test-pythons clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -39,6 +39,9 @@ fuzz: setup ## throw garbage at every input from outside, a minute a target (SEC
 
 fuzz-client: setup ## drive both clients at random against a model, on both servers (SECONDS=60 SEED=1)
 	@PYTHONPATH=tests/conformance/support $(BIN)/python tests/fuzz/run_client.py --seconds $(SECONDS) --seed $(SEED)
+
+fuzz-servers: setup ## ask the embedded server and nats-server the same at random, and compare every answer (SECONDS=60 SEED=1)
+	@PYTHONPATH=tests/conformance/support $(BIN)/python tests/fuzz/run_servers.py --seconds $(SECONDS) --seed $(SEED)
 
 power-cuts: setup ## cut the power below the server's file system, anywhere in what it wrote; as root (CUTS=200 SEED=1 FILE_SYSTEM=ext4)
 	@PYTHONPATH=tests/faults $(BIN)/python tests/power_cuts/run_power_cuts.py --cuts $(CUTS) --seed $(SEED) --file-system $(FILE_SYSTEM)
