@@ -1,4 +1,4 @@
-"""What the rules of streams and consumers share: two general errors, and checks of metadata, times and transforms."""
+"""Shared by the rules of streams and consumers: two general errors, and checks of metadata, times and transforms."""
 
 from __future__ import annotations
 

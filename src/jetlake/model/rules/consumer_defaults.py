@@ -1,4 +1,4 @@
-"""What a consumer's configuration means where it says nothing, or nothing that makes sense: a part of its rules."""
+"""The defaults of consumer configurations: fills in fields that were left out, and corrects negative numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLOW_CONTROL_HEARTBEAT = NANOSECONDS_PER_SECOND
 
 
 class ConsumerRules(NamedTuple):
-    """What the checks depend on besides the configuration itself."""
+    """The context of the checks: the stream, and the limits of server and account."""
 
     stream: StreamConfig = StreamConfig(num_replicas=1)
     """The configuration of the stream."""
@@ -98,7 +98,7 @@ def _with_priority_acks(config: ConsumerConfig, rules: ConsumerRules) -> Consume
 
 
 def _without_negatives(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    """Numbers that mean nothing below zero become their default."""
+    """Replace negative numbers by their defaults, unless the request is pedantic."""
     changes: dict[str, Any] = {}
     for name, lowest, default, reason in (
         ("max_deliver", -1, -1, "must be set to -1"),

@@ -1,4 +1,4 @@
-"""What a consumer's configuration must fulfil: the server's checks in its order, with its error codes and texts.
+"""The rules of consumer configurations: the server's checks in its order, with its error codes and texts.
 
 Every function is pure: it returns the configuration with all defaults filled in, or raises the ApiError that a server
 would answer. Left to the caller is what takes more than configurations: whether the stream (10059) and the consumer

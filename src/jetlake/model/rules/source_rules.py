@@ -1,4 +1,4 @@
-"""What a stream's mirror and sources must fulfil; a part of the rules of streams."""
+"""The rules of mirrors and sources, a part of the rules of streams."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _check_source_transforms(source: StreamSource) -> None:
 
 
 def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> None:
-    """Prefixes of other accounts and domains must lead out of this one."""
+    """Refuse prefixes of another account or domain that overlap with this account's own subjects."""
     copies = (*((config.mirror,) if config.mirror else ()), *config.sources)
     externals: list[ExternalStream] = [copy.external for copy in copies if copy.external is not None]
     origins = [lookup(copy.name) for copy in copies if copy.external is None]
@@ -159,7 +159,7 @@ def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> None:
 
 
 def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> None:
-    """Refuse a stream that copies from itself, through whatever others: it would never come to rest."""
+    """Refuse a cycle: a stream that copies from itself, directly or through others."""
     to_visit = [config]
     visited = set()
     while to_visit:

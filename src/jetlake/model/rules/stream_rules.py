@@ -1,4 +1,4 @@
-"""What a stream's configuration must fulfil: the server's checks in its order, with its error codes and texts.
+"""The rules of stream configurations: the server's checks in its order, with its error codes and texts.
 
 Every function is pure: it returns the configuration with all defaults filled in, or raises the ApiError that a server
 would answer. What other streams look like is passed in as a function from names to configurations. Left to the caller
@@ -52,7 +52,7 @@ _API_SPACES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
 
 
 class StreamRules(NamedTuple):
-    """What the checks depend on besides the configuration itself."""
+    """The context of the checks: the limits of server and account, and the account's other streams."""
 
     pedantic: bool = False
     """Refuse what would otherwise be corrected in silence."""
@@ -199,7 +199,7 @@ def _check_texts(config: StreamConfig) -> None:
 
 
 def _with_limits(config: StreamConfig, rules: StreamRules) -> StreamConfig:
-    """Replicas, the limits that are -1 when unlimited, and the age."""
+    """Check replicas and age, and set the limits that mean unlimited to -1."""
     replicas = config.num_replicas or 1
     if replicas > REPLICAS_MAX:
         raise invalid_config(f"maximum replicas is {REPLICAS_MAX}")
@@ -331,7 +331,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
 
 
 def _check_reserved(pattern: bytes) -> None:
-    """Answers to requests would collide with acknowledgements of a stream that captures the requests."""
+    """Refuse subjects of the API to a stream with acknowledgements, which would collide with the API's answers."""
     if any(overlaps(pattern, space) for space in _API_SPACES) and not is_subset(pattern, b"$JS.EVENT.>"):
         raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
     if overlaps(pattern, b"$SYS.>") and not is_subset(pattern, b"$SYS.ACCOUNT.>"):

@@ -1,4 +1,4 @@
-"""What changes in a message when it is copied: its subject by transforms, and headers that concern its origin alone."""
+"""The rewriting of copied messages: subjects by transforms, and no headers that concern the origin alone."""
 
 from __future__ import annotations
 

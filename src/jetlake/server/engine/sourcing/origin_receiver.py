@@ -99,7 +99,7 @@ class OriginReceiver:
             self._account.publish(delete_subject(self.target), b"", b"", b"")
 
     def info(self, now_ns: int) -> StreamSourceInfo:
-        """Return how copying does."""
+        """Return the state of the copying, as stream info shows it."""
         target, source = self.target, self.target.source
         return StreamSourceInfo(
             name=source.name,
