@@ -122,4 +122,7 @@ def _json_struct(kind: pa.StructType, path: str) -> type[msgspec.Struct]:
         )
         for index, field in enumerate(fields_of(kind))
     ]
-    return msgspec.defstruct("Value", fields, kw_only=True)
+    try:
+        return msgspec.defstruct("Value", fields, kw_only=True)
+    except ValueError as error:
+        raise ConfigError(f"the fields of {path} cannot be read from JSON payloads: {error}") from None

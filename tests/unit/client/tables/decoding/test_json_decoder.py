@@ -85,3 +85,9 @@ def test_a_number_that_would_become_infinite():
     values, reasons = JsonDecoder(pa.struct([("a", pa.float32())])).decode(payloads('{"a": 3.4e38}', '{"a": -3.5e38}'))
     assert values[0].as_py()["a"] > 3e38
     assert list(reasons) == [1]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
+def test_names_that_json_would_escape_are_refused(name):
+    with pytest.raises(ConfigError, match=r"fields of value\.s cannot be read"):
+        JsonDecoder(pa.struct([("s", pa.struct([(name, pa.int64())]))]))
