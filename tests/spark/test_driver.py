@@ -714,6 +714,33 @@ def test_at_least_once_shares_a_queue(server, admin, stream):
     assert admin.state(stream)["messages"] == 0
 
 
+def test_at_least_once_asks_for_no_more_than_the_consumer_allows(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "max_batch": 3, "max_ack_pending": 8}
+    admin.api(f"CONSUMER.CREATE.{stream}.c", {"stream_name": stream, "config": config})
+    admin.fill(stream, 20)
+    query = Query(server, stream, guarantee="atLeastOnce", consumer="c", maxMessagesPerTrigger="7")
+    assert query.batch() == [*range(1, 8)]
+    query.restart(maxMessagesPerTrigger="10")
+    assert [query.batch() for _ in range(3)] == [[*range(8, 16)], [*range(16, 21)], None]
+
+
+def test_at_least_once_takes_what_a_consumer_with_many_more_messages_allows(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "max_ack_pending": 4}
+    admin.api(f"CONSUMER.CREATE.{stream}.c", {"stream_name": stream, "config": config})
+    admin.fill(stream, 10)
+    admin.request(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.c", {"batch": 1})
+    query = Query(server, stream, guarantee="atLeastOnce", consumer="c")
+    assert [query.batch() for _ in range(4)] == [[2, 3, 4], [5, 6, 7], [8, 9, 10], None]
+    # A worker that holds all that may be on its way leaves only what it gives back.
+    admin.fill(stream, 5)
+    for _ in range(3):
+        admin.request(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.c", {"batch": 1})
+    admin.send(f"$JS.ACK.{stream}.c.1.1.1.0.0", b"-NAK")
+    assert query.batch() == [1]
+
+
 def test_at_least_once_with_available_now(server, admin, stream):
     queue(admin, stream, "workqueue")
     admin.fill(stream, 10)

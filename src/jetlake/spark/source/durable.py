@@ -8,6 +8,7 @@ checkpoint was deleted, finds out before it takes or releases anything.
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,15 @@ from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.spark.options.source_options import SourceOptions
 
-__all__ = ["TAKEN_MAX", "claim", "consumer_name", "deleted_consumer_error", "ensure_durable", "ensure_shared"]
+__all__ = [
+    "TAKEN_MAX",
+    "SharedConsumer",
+    "claim",
+    "consumer_name",
+    "deleted_consumer_error",
+    "ensure_durable",
+    "ensure_shared",
+]
 
 _MARK = "jetlake.spark"
 _OWNER = "jetlake.owner"
@@ -97,10 +106,20 @@ def claim(api: StreamApi, stream: str, options: SourceOptions, owner: str) -> No
     api.create_consumer(stream, config, ConsumerAction.UPDATE)
 
 
-def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> bool:
-    """Make sure that the durable consumer of an at-least-once query is there, which others may use too.
+class SharedConsumer(NamedTuple):
+    """The durable consumer of an at-least-once query.
 
-    Returns whether it was missing, and is created.
+    Attributes:
+        is_new: whether it was missing, and is created.
+        request_max: most messages that one request may ask for.
+    """
+
+    is_new: bool
+    request_max: int
+
+
+def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> SharedConsumer:
+    """Make sure that the durable consumer of an at-least-once query is there, which others may use too.
 
     Raises:
         ConsumerHeldError: it does not wait for explicit acknowledgements, or another consumer takes the same messages.
@@ -111,7 +130,7 @@ def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> bool:
     except ConsumerNotFoundError:
         pending_max = min(options.max_messages or TAKEN_MAX, TAKEN_MAX)
         _create(api, stream, _config(name, options, pending_max))
-        return True
+        return SharedConsumer(True, TAKEN_MAX)
     if info.config.ack_policy is not AckPolicy.EXPLICIT or info.config.is_push:
         raise ConsumerHeldError(
             f"consumer {name} of stream {stream} is no pull consumer with explicit acknowledgement, which "
@@ -122,7 +141,7 @@ def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> bool:
             f"consumer {name} of stream {stream} hands out {', '.join(info.config.filters) or 'all subjects'}, not "
             f"{', '.join(options.subjects)}: leave option subjects away, or name another consumer"
         )
-    return False
+    return SharedConsumer(False, info.config.max_batch if info.config.max_batch > 0 else TAKEN_MAX)
 
 
 def _create(api: StreamApi, stream: str, config: ConsumerConfig) -> None:

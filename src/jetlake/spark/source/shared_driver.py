@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.plan.data_loss import check_same_stream
 from jetlake.client.tables.plan.offsets import BatchRange, Offset, StreamOffset
 from jetlake.client.tables.plan.planning import SequenceRange
@@ -49,6 +51,10 @@ _log = logging.getLogger("jetlake.spark")
 
 _REAL_CLOCK = Clock()
 
+# How long a server may hold a pull: where there is something to hand out, and where there is nothing yet.
+_PULL_S = 1.0
+_IDLE_PULL_S = 0.05
+
 # The status that answers a pull of a consumer that is not there.
 _NOBODY = 503
 
@@ -65,6 +71,7 @@ class SharedDriver:
         self._ready = False
         # Whether the consumer was made by this run, and nobody has asked yet what was missed without one.
         self._is_new = False
+        self._request_max = TAKEN_MAX
         self._acknowledged: StreamOffset | None = None
         self._left: int | None = None
         self._last_batch_s = clock.monotonic_s()
@@ -127,7 +134,8 @@ class SharedDriver:
         """Make sure of the durable consumer, once."""
         if not self._ready:
             choose_release(self._watch.info(self._stream).config, self._watch.version, self._options)
-            self._is_new = self._watch.ask(lambda api: ensure_shared(api, self._stream, self._options))
+            shared = self._watch.ask(lambda api: ensure_shared(api, self._stream, self._options))
+            self._is_new, self._request_max = shared
             self._ready = True
 
     def _finish(self, offset: StreamOffset) -> None:
@@ -200,10 +208,29 @@ class SharedDriver:
                 wanted = min(wanted, max(1, int(options.max_bytes * state.messages / max(state.bytes, 1))))
             if options.min_messages and self._left is None and self._waits():
                 wanted = 0
-        if wanted <= 0:
-            return np.empty(0, np.int64)
-        taken = self._ask(lambda api: pull_now(api, self._stream, self._consumer, wanted))
-        return np.unique(np.concatenate([part.sequence for part in taken])) if taken else np.empty(0, np.int64)
+        taken: list[Sequences] = []
+        while wanted > 0:
+            asked = min(wanted, self._request_max)
+            found = self._ask(partial(self._pull, asked))
+            taken += [part.sequence for part in found]
+            wanted -= asked
+            if sum(map(len, found)) < asked:
+                break
+        return np.unique(np.concatenate(taken)) if taken else np.empty(0, np.int64)
+
+    def _pull(self, wanted: int, api: StreamApi) -> list[MessageColumns]:
+        """Return so many messages, or as many as the consumer hands out now.
+
+        The consumer hands out no new ones beyond its `max_ack_pending`, which it shares with other readers, and holds a
+        request for more; what it hands out again it has counted before.
+        """
+        info = api.consumer_info(self._stream, self._consumer)
+        limit = info.config.max_ack_pending
+        room = limit - info.num_ack_pending if limit > 0 else wanted
+        if 0 < room < wanted and not info.num_redelivered:
+            wanted = room
+        expires_s = _PULL_S if info.num_pending or room <= 0 else _IDLE_PULL_S
+        return pull_now(api, self._stream, self._consumer, wanted, expires_s)
 
     def _waits(self) -> bool:
         waited_s = self._clock.monotonic_s() - self._last_batch_s

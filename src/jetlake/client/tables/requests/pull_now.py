@@ -8,13 +8,18 @@ from jetlake.client.tables.columns.read_buffer import ReadBuffer
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import PullStatusError
 from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.requests import PullRequest
 
 __all__ = ["pull_now"]
 
 
-def pull_now(api: StreamApi, stream: str, consumer: str, wanted: int) -> list[MessageColumns]:
+def pull_now(api: StreamApi, stream: str, consumer: str, wanted: int, expires_s: float = 0.0) -> list[MessageColumns]:
     """Up to so many messages, which the consumer counts as delivered from now on, in the order of their delivery.
+
+    Args:
+        expires_s: how long the server may hold the request; a consumer that waits for acknowledgements would hold it
+            for ever, and say nothing. 0 for a consumer that waits for none.
 
     Raises:
         PullStatusError: the consumer is gone, or does not allow such a request.
@@ -22,7 +27,7 @@ def pull_now(api: StreamApi, stream: str, consumer: str, wanted: int) -> list[Me
     connection = api.connection
     inbox = connection.new_inbox()
     sid = connection.subscribe(inbox)
-    request = PullRequest(batch=wanted, no_wait=True)
+    request = PullRequest(batch=wanted, no_wait=True, expires=nanoseconds(expires_s))
     connection.publish(api.subject("CONSUMER.MSG.NEXT", stream, consumer), encode(request), reply=inbox)
     buffer = ReadBuffer()
     found: list[MessageColumns] = []
