@@ -20,5 +20,5 @@ __all__ = ["app"]
 def app() -> None:
     """JetStream for Python: an embedded server, a client, and data pipelines on Spark.
 
-    The options may also stand behind the command: jetlake stream ls -s nats://127.0.0.1:4222
+    The options may also follow the command: jetlake stream ls -s nats://127.0.0.1:4222
     """

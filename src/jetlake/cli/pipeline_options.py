@@ -177,10 +177,14 @@ def _run_of(session: Session, own: Mapping[str, Any]) -> PipelineRun:
 
 _OPTIONS = (
     click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master."),
-    click.option("--conf", multiple=True, type=PAIR, help="Any setting of Spark; may be repeated."),
+    click.option("--conf", multiple=True, type=PAIR, help="A Spark setting; may be repeated."),
     click.option("--checkpoint", metavar="DIR", help="Folder of the pipeline's checkpoint."),
     click.option(
-        "--batch-messages", default=500_000, show_default=True, type=click.IntRange(1), help="Most messages at once."
+        "--batch-messages",
+        default=500_000,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Maximum messages per batch.",
     ),
     click.option(
         "--spark-log",
@@ -188,14 +192,14 @@ _OPTIONS = (
         default="off",
         show_default=True,
         type=click.Choice(["off", "error", "warn", "info", "debug"]),
-        help="What of Spark's own log to show.",
+        help="Level of Spark's own log.",
     ),
     click.option(
         "--spec-out", metavar="DIR", help="Do not run: write the pipeline as a Spark declarative pipelines project."
     ),
 )
 _FOLLOWING = (
-    click.option("--follow/--once", help="Go on with what comes, or end when all is done.  [default: once]"),
+    click.option("--follow/--once", help="Keep following the stream, or end when everything is done.  [default: once]"),
     click.option(
         "--every", default="1s", show_default=True, type=DURATION, help="Time between batches, with --follow."
     ),
@@ -204,7 +208,7 @@ _FOLLOWING = (
         "source_options",
         multiple=True,
         type=PAIR,
-        help="Any option of the jetstream source; may be repeated.",
+        help="An option of the jetstream source; may be repeated.",
     ),
 )
 _SHARED = (

@@ -35,9 +35,9 @@ def _options(function: Any) -> Any:
             show_default=True,
             type=click.IntRange(1),
             metavar="N",
-            help="How many messages.",
+            help="Number of messages.",
         ),
-        click.option("--size", type=SIZE, default="128", show_default=True, help="Bytes of each payload."),
+        click.option("--size", type=SIZE, default="128", show_default=True, help="Payload size."),
         click.option("--storage", type=click.Choice(["file", "memory"]), default="file", show_default=True),
         json_option,
     ):
@@ -81,7 +81,7 @@ def _report(what: str, msgs: int, size: int, seconds: float, as_json: bool) -> N
 @_options
 @command
 async def publish(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
-    """Publish to a stream, many at a time, and wait for every acknowledgement."""
+    """Publish to a stream without waiting in between, then wait for every acknowledgement."""
     async with session.jetstream() as js, _bench_stream(js, storage):
         _report("pub", msgs, size, await _fill(js, msgs, size), as_json)
 
@@ -104,7 +104,7 @@ async def ordered(session: Session, msgs: int, size: int, storage: str, as_json:
 @bench.command("fetch", example="jetlake bench fetch --msgs 10000 --size 256")
 @_options
 @click.option(
-    "--batch", default=1000, show_default=True, type=click.IntRange(1), metavar="N", help="Messages of one fetch."
+    "--batch", default=1000, show_default=True, type=click.IntRange(1), metavar="N", help="Messages per fetch."
 )
 @command
 async def fetch(session: Session, msgs: int, size: int, storage: str, as_json: bool, batch: int) -> None:

@@ -19,11 +19,11 @@ def context() -> None:
 
 @context.command("save", example="jetlake context save prod -s nats://host:4222 --user me --select")
 @click.argument("name")
-@click.option("--select", "use", is_flag=True, help="Use it by default from now on.")
+@click.option("--select", "use", is_flag=True, help="Use it by default.")
 @json_option
 @pass_session
 def save(session: Session, name: str, use: bool, as_json: bool) -> None:
-    """Save what the options and variables say as NAME: jetlake -s nats://host:4222 --user me context save prod."""
+    """Save the options and environment variables as NAME: jetlake -s nats://host:4222 --user me context save prod."""
     file = guarded(lambda: contexts.save_context(name, session.target), session)
     if use:
         guarded(lambda: contexts.select_context(name), session)
@@ -33,7 +33,7 @@ def save(session: Session, name: str, use: bool, as_json: bool) -> None:
 @context.command("ls", example="jetlake context ls")
 @json_option
 def list_contexts(as_json: bool) -> None:
-    """List saved contexts; the selected one has a star."""
+    """List saved contexts; a star marks the selected one."""
     names, of_nats, current = contexts.names(), contexts.nats_names(), contexts.selected()
     if as_json:
         output.print_json({"contexts": names, "nats": of_nats, "selected": current})
@@ -49,7 +49,7 @@ def list_contexts(as_json: bool) -> None:
 @json_option
 @pass_session
 def select(session: Session, name: str, as_json: bool) -> None:
-    """Use context NAME by default from now on."""
+    """Use context NAME by default."""
     guarded(lambda: contexts.select_context(name), session)
     output.tell(f"{name} is used from now on", {"selected": name}, as_json)
 

@@ -14,12 +14,14 @@ __all__ = ["dashboard"]
 
 
 @click.command(cls=SharedCommand, example="jetlake dashboard --listen 127.0.0.1:8780")
-@click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
+@click.option(
+    "--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Address to listen on."
+)
 @click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
 @click.option("--login", is_flag=True, help="Let users of the server log in, and change what their permissions allow.")
-@click.option("--host-name", "hosts", multiple=True, help="A name under which the page may be asked for.")
+@click.option("--host-name", "hosts", multiple=True, help="A host name that browsers may use for the page.")
 @click.option(
-    "--history", type=click.Path(path_type=Path, dir_okay=False), help="Keep what the charts show in this file."
+    "--history", type=click.Path(path_type=Path, dir_okay=False), help="Keep the history of the charts in this file."
 )
 @command
 async def dashboard(

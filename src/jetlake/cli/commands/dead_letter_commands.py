@@ -53,13 +53,15 @@ class Selection(Struct, frozen=True):
 def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument and the options that choose letters."""
     for decorate in (
-        click.option("--to-seq", type=click.IntRange(1), help="Only letters up to that sequence of LETTERS."),
+        click.option("--to-seq", type=click.IntRange(1), help="Only letters up to this sequence of LETTERS."),
         click.option(
-            "--from-seq", default=1, type=click.IntRange(1), help="Only letters from that sequence of LETTERS on."
+            "--from-seq", default=1, type=click.IntRange(1), help="Only letters from this sequence of LETTERS on."
         ),
-        click.option("--reason", type=click.Choice(REASONS), help="Only letters of that reason."),
-        click.option("--consumer", "consumers", multiple=True, metavar="NAME", help="Only letters of these consumers."),
-        click.option("--of", "streams", multiple=True, metavar="STREAM", help="Only letters of these streams."),
+        click.option("--reason", type=click.Choice(REASONS), help="Only letters with this reason."),
+        click.option(
+            "--consumer", "consumers", multiple=True, metavar="NAME", help="Only letters from these consumers."
+        ),
+        click.option("--of", "streams", multiple=True, metavar="STREAM", help="Only letters from these streams."),
         click.argument("letters", shell_complete=stream_names),
     ):
         function = decorate(function)
@@ -68,7 +70,7 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("dead-letters", cls=SharedGroup)
 def dead_letters() -> None:
-    """Show and replay messages that were given up."""
+    """List, show and replay dead letters."""
 
 
 @dead_letters.command("ls", example="jetlake dead-letters ls DEAD --of ORDERS")
@@ -118,8 +120,8 @@ async def show(session: Session, letters: str, sequence: int, as_json: bool) -> 
 
 @click.command(cls=SharedCommand, example="jetlake dead-letters replay DEAD --consumer worker --dry-run")
 @_selecting
-@click.option("--keep", is_flag=True, help="Leave the letters in LETTERS; they are deleted otherwise.")
-@click.option("--dry-run", is_flag=True, help="Say what would be published, and change nothing.")
+@click.option("--keep", is_flag=True, help="Keep the letters in LETTERS instead of deleting them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be published, without changing anything.")
 @json_option
 @command
 async def replay(session: Session, letters: str, keep: bool, dry_run: bool, as_json: bool, **chosen: Any) -> None:

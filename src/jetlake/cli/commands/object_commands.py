@@ -28,22 +28,22 @@ _name = click.argument("name", shell_complete=object_names)
 
 @click.group("object", cls=SharedGroup)
 def objects() -> None:
-    """Keep files and other contents of any size in object stores."""
+    """Store files and other content of any size in object stores."""
 
 
 @objects.command("add", example="jetlake object add FILES --ttl 30d --max-bucket-size 10GB")
 @click.argument("bucket")
-@click.option("--ttl", type=DURATION, help="How long an object lives.")
-@click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Most bytes of the object store.")
-@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where it is kept.")
-@click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Copies in a cluster.")
-@click.option("--compress", is_flag=True, help="Compress what is stored.")
-@click.option("--description", metavar="TEXT", help="Free text.")
-@click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated.")
+@click.option("--ttl", type=DURATION, help="Lifetime of an object.")
+@click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Maximum size of the object store.")
+@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where to store it.")
+@click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Replicas in a cluster.")
+@click.option("--compress", is_flag=True, help="Compress stored objects.")
+@click.option("--description", metavar="TEXT", help="Description.")
+@click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated.")
 @json_option
 @command
 async def add(session: Session, bucket: str, compress: bool, as_json: bool, **options: Any) -> None:
-    """Make an object store BUCKET."""
+    """Create object store BUCKET."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     if "ttl" in given:
         given["ttl"] = seconds(given["ttl"])
@@ -59,11 +59,11 @@ async def add(session: Session, bucket: str, compress: bool, as_json: bool, **op
 @objects.command("put", example="jetlake object put FILES report.pdf --name reports/2026.pdf")
 @_bucket
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--name", metavar="NAME", help="Name of the object. Default: that of the file.")
-@click.option("--description", metavar="TEXT", default="", help="Free text.")
+@click.option("--name", metavar="NAME", help="Name of the object. Default: the file's name.")
+@click.option("--description", metavar="TEXT", default="", help="Description.")
 @headers_option
-@click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated.")
-@click.option("--chunk-size", type=SIZE, help="Bytes of a message.  [default: 128 KiB]")
+@click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated.")
+@click.option("--chunk-size", type=SIZE, help="Size of a chunk.  [default: 128 KiB]")
 @json_option
 @command
 async def put(
@@ -77,7 +77,7 @@ async def put(
     chunk_size: int | None,
     as_json: bool,
 ) -> None:
-    """Store FILE in BUCKET; - takes standard input and needs --name."""
+    """Store FILE in BUCKET; - reads standard input and needs --name."""
     if file == "-" and not name:
         fail("what is the object's name? standard input has none: give --name", EXIT_USAGE)
     async with session.jetstream() as js:
@@ -98,12 +98,12 @@ async def put(
 @objects.command("get", example="jetlake object get FILES report.pdf -O /tmp/report.pdf")
 @_bucket
 @_name
-@click.option("-O", "--output", "target", metavar="FILE", help="Where it goes; - for standard output.")
+@click.option("-O", "--output", "target", metavar="FILE", help="File to write; - for standard output.")
 @force_option
 @json_option
 @command
 async def get(session: Session, bucket: str, name: str, target: str | None, force: bool, as_json: bool) -> None:
-    """Write the content of object NAME to a file, named like the object by default."""
+    """Write the content of object NAME to a file, by default with the object's name."""
     target = target or Path(name).name
     if target != "-":
         _check_target(target, force)
@@ -195,7 +195,7 @@ def _print_status(status: ObjectStoreStatus, as_json: bool, title: str) -> None:
 
 @objects.command("ls", example="jetlake object ls FILES")
 @click.argument("bucket", required=False, shell_complete=store_names)
-@click.option("-n", "--names", "names_only", is_flag=True, help="Only the names.")
+@click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
 @json_option
 @command
 async def list_objects(session: Session, bucket: str | None, names_only: bool, as_json: bool) -> None:
@@ -256,7 +256,7 @@ def _print_stores(statuses: list[ObjectStoreStatus], as_json: bool) -> None:
 @json_option
 @command
 async def remove(session: Session, bucket: str, name: str | None, force: bool, as_json: bool) -> None:
-    """Remove object NAME, or the whole object store BUCKET without a name."""
+    """Delete object NAME, or without a name the whole object store BUCKET."""
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
         if name is None:
@@ -275,7 +275,7 @@ async def remove(session: Session, bucket: str, name: str | None, force: bool, a
 @json_option
 @command
 async def seal(session: Session, bucket: str, force: bool, as_json: bool) -> None:
-    """Seal object store BUCKET: nothing in it changes from then on. This can't be undone."""
+    """Seal object store BUCKET: nothing in it can change afterwards. This can't be undone."""
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
         confirm(f"Seal object store {bucket} for good?", force)
@@ -285,8 +285,8 @@ async def seal(session: Session, bucket: str, force: bool, as_json: bool) -> Non
 
 @objects.command("watch", example="jetlake object watch FILES --updates")
 @_bucket
-@click.option("--updates", is_flag=True, help="Begin with the next change.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many changes.")
+@click.option("--updates", is_flag=True, help="Start with the next change.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N changes.")
 @json_option
 @command
 async def watch(session: Session, bucket: str, updates: bool, count: int | None, as_json: bool) -> None:

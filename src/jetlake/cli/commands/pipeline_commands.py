@@ -21,8 +21,8 @@ __all__ = ["pipeline"]
 def pipeline() -> None:
     """Run a ready-made data pipeline on Spark.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. Whatever
-    the end was, the same command goes on where it left off.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. However
+    it ended, the same command continues where it left off.
     """
 
 
@@ -35,24 +35,28 @@ def pipeline() -> None:
     default="parquet",
     show_default=True,
     type=click.Choice(["parquet", "orc", "json", "delta"]),
-    help="What the files are.",
+    help="File format.",
 )
 @click.option(
-    "--by", default="date,subject:1", show_default=True, metavar="COLUMNS", help="Folders: date, hour, subject:K, none."
+    "--by",
+    default="date,subject:1",
+    show_default=True,
+    metavar="COLUMNS",
+    help="Partition folders by date, hour, subject:K or none.",
 )
 @click.option(
     "--subjects", multiple=True, callback=read_subjects, metavar="PATTERN", help="Only messages of these subjects."
 )
-@click.option("--start", default="earliest", show_default=True, help="Where a new archive begins.")
+@click.option("--start", default="earliest", show_default=True, help="Where a new archive starts.")
 @click.option(
     "--compact",
     type=SIZE,
     is_flag=False,
     flag_value="128MiB",
     metavar="[SIZE]",
-    help="Afterwards, put files together that are smaller than this (128MiB).",
+    help="Afterwards, merge files that are smaller than this (128MiB).",
 )
-@click.option("--raw-headers", is_flag=True, help="Keep the headers' own bytes too, in column headers_raw.")
+@click.option("--raw-headers", is_flag=True, help="Also keep the raw bytes of the headers, in column headers_raw.")
 @pipeline_options()
 def archive(
     run: PipelineRun,
@@ -81,7 +85,7 @@ def archive(
 @click.argument("target")
 @pipeline_options(follows=False)
 def verify(run: PipelineRun, stream: str, target: str) -> None:
-    """Compare the archive TARGET with STREAM by sequence; exit code 1 when a message is missing, twice or different."""
+    """Compare the archive TARGET with STREAM by sequence; exits with 1 when a message is missing, double or wrong."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.archive.verify import Verify
@@ -94,25 +98,25 @@ def verify(run: PipelineRun, stream: str, target: str) -> None:
 @pipeline.command(example="jetlake pipeline replay lake/orders ORDERS2 --rate 1000")
 @click.argument("source")
 @click.argument("stream")
-@click.option("--format", "format_name", default="", help="What the files are, when SOURCE is no archive of ours.")
-@click.option("--from", "from_time", type=TIME, help="Only messages stored at that time or later.")
-@click.option("--to", "to_time", type=TIME, help="Only messages stored before that time.")
-@click.option("--from-seq", type=click.IntRange(1), help="Only messages from that sequence on.")
-@click.option("--to-seq", type=click.IntRange(1), help="Only messages up to that sequence.")
+@click.option("--format", "format_name", default="", help="File format, when SOURCE is not a jetlake archive.")
+@click.option("--from", "from_time", type=TIME, help="Only messages stored at this time or later.")
+@click.option("--to", "to_time", type=TIME, help="Only messages stored before this time.")
+@click.option("--from-seq", type=click.IntRange(1), help="Only messages from this sequence on.")
+@click.option("--to-seq", type=click.IntRange(1), help="Only messages up to this sequence.")
 @click.option(
     "--subjects", multiple=True, callback=read_subjects, metavar="PATTERN", help="Only messages of these subjects."
 )
-@click.option("--from-stream", default="", help="Only messages of that stream, when SOURCE holds several.")
+@click.option("--from-stream", default="", help="Only messages of this stream, when SOURCE holds several.")
 @click.option(
     "--subject-map", multiple=True, metavar="FROM:TO", help="Rename subjects, such as 'orders.>:again.orders.>'."
 )
-@click.option("--rate", default=0.0, metavar="N", help="Messages a second.  [default: as fast as it goes]")
-@click.option("--original", is_flag=True, help="With the original time between messages.")
+@click.option("--rate", default=0.0, metavar="N", help="Messages per second.  [default: as fast as it goes]")
+@click.option("--original", is_flag=True, help="Keep the original time between messages.")
 @click.option("--speed", default=0.0, metavar="X", help="Like --original, X times as fast.")
-@click.option("--unordered", is_flag=True, help="Publish from several tasks at once, in no order.")
-@click.option("--force", is_flag=True, help="Also into the archived stream itself while it holds messages.")
-@click.option("--restart", is_flag=True, help="Forget how far an earlier run came.")
-@click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
+@click.option("--unordered", is_flag=True, help="Publish from several tasks at once, without order.")
+@click.option("--force", is_flag=True, help="Allow replaying into the archived stream itself while it holds messages.")
+@click.option("--restart", is_flag=True, help="Ignore the progress of an earlier run.")
+@click.option("--dry-run", is_flag=True, help="Show what would be published, without publishing.")
 @pipeline_options(follows=False)
 def replay(
     run: PipelineRun,
@@ -167,10 +171,10 @@ def replay(
     help="console, stream:NAME, parquet:DIR, orc:DIR, json:DIR.",
 )
 @click.option("--events", "events_stream", default="EVENTS", show_default=True, help="Stream that collects events.")
-@click.option("--window", default="1 minute", show_default=True, help="Time that one row sums up.")
+@click.option("--window", default="1 minute", show_default=True, help="Time window of one row.")
 @click.option("--late", default="10 seconds", show_default=True, help="How long to wait for late events.")
 @click.option("--subject", default="", help="Subject of rows that go to a stream.  [default: NAME.consumers]")
-@click.option("--start", default="earliest", show_default=True, help="Where a new watch begins.")
+@click.option("--start", default="earliest", show_default=True, help="Where a new watch starts.")
 @pipeline_options()
 def health(
     run: PipelineRun,
@@ -182,7 +186,7 @@ def health(
     subject: str,
     start: str,
 ) -> None:
-    """Sum up the health of consumers of STREAMS (or of all): ack times, redeliveries, naks, terminations."""
+    """Summarise the health of consumers of STREAMS (or of all): ack times, redeliveries, naks, terminations."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.events.health import Health
@@ -204,9 +208,9 @@ def health(
     "--remember",
     default="1 day",
     show_default=True,
-    help="How long a dead letter is remembered, so that it counts once.",
+    help="How long a dead letter is remembered, so that it is collected once.",
 )
-@click.option("--start", default="earliest", show_default=True, help="Where a new collection begins.")
+@click.option("--start", default="earliest", show_default=True, help="Where a new collection starts.")
 @pipeline_options()
 def dead_letters(
     run: PipelineRun, streams: tuple[str, ...], to: str, events_stream: str, subject: str, remember: str, start: str
@@ -224,7 +228,7 @@ def dead_letters(
 
 @pipeline.command(example="jetlake pipeline sql revenue.yaml")
 @click.argument("file")
-@click.option("--reset", metavar="SINK", help="Do not run: let that sink begin anew, and remove the files it wrote.")
+@click.option("--reset", metavar="SINK", help="Do not run: reset this sink, and remove the files it wrote.")
 @pipeline_options()
 def sql(run: PipelineRun, file: str, reset: str | None) -> None:
     """Run the sources, steps and sinks of a YAML FILE; it is checked before anything starts."""

@@ -17,7 +17,7 @@ __all__ = ["rtt"]
 
 @click.command("rtt", cls=SharedCommand, example="jetlake rtt -s nats://one:4222,nats://two:4222 --count 20")
 @click.option(
-    "--count", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="PINGs to each server."
+    "--count", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Number of PINGs to each server."
 )
 @json_option
 @command

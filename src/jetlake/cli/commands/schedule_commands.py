@@ -29,7 +29,7 @@ _AT_ONCE = 100
 
 @click.group(cls=SharedGroup)
 def schedule() -> None:
-    """Let streams publish messages at a time, at an interval or by a cron line."""
+    """Schedule messages: at a time, at an interval, or by a cron expression."""
 
 
 @schedule.command("add", example="jetlake schedule add jobs.plan.clean clean --target jobs.run --every 1h")
@@ -39,10 +39,12 @@ def schedule() -> None:
 @click.option("--at", metavar="TIME", help="Once, at this time, like 2026-01-31T12:00:00Z.")
 @click.option("--in", "delay", type=DURATION, help="Once, after this long.")
 @click.option("--every", type=DURATION, help="At this interval.")
-@click.option("--cron", metavar="LINE", help="By a cron line of six fields with seconds, or @daily and the like.")
-@click.option("--tz", "time_zone", metavar="NAME", help="Time zone of the cron line, like Europe/Berlin.")
+@click.option(
+    "--cron", metavar="LINE", help="A cron expression of six fields including seconds, or @daily and the like."
+)
+@click.option("--tz", "time_zone", metavar="NAME", help="Time zone of the cron expression, like Europe/Berlin.")
 @click.option("--source", metavar="SUBJECT", help="Publish the newest message of this subject instead of the body.")
-@click.option("--ttl", type=DURATION, help="How long published messages live.")
+@click.option("--ttl", type=DURATION, help="Lifetime of published messages.")
 @click.option("--rollup", is_flag=True, help="A published message replaces all earlier ones of the target.")
 @headers_option
 @json_option
@@ -89,7 +91,7 @@ async def add(
 @json_option
 @command
 async def list_schedules(session: Session, stream: str, pattern: str, as_json: bool) -> None:
-    """List the schedules that STREAM holds."""
+    """List the schedules in STREAM."""
     async with session.jetstream() as js:
         handle = await js.stream(stream)
         subjects = sorted((await handle.info(subjects_filter=pattern)).state.subjects)
@@ -142,7 +144,7 @@ def _fields(message: StoredMessage) -> dict[str, Any]:
 @json_option
 @command
 async def remove(session: Session, stream: str, subject: str, force: bool, as_json: bool) -> None:
-    """End the schedule on SUBJECT of STREAM."""
+    """Delete the schedule on SUBJECT of STREAM."""
     async with session.jetstream() as js:
         handle = await js.stream(stream)
         if await _schedule(handle, subject) is None:

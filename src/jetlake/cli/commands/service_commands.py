@@ -24,7 +24,7 @@ _instance = click.argument("instance", default="", required=False)
 
 @click.group(cls=SharedGroup)
 def micro() -> None:
-    """Find services and see how they are doing."""
+    """Find services and show their statistics."""
 
 
 async def _ask(session: Session, name: str, ask: Callable[[Services], Awaitable[list[FoundType]]]) -> list[FoundType]:
@@ -68,7 +68,7 @@ async def list_services(session: Session, name: str, as_json: bool) -> None:
 @json_option
 @command
 async def ping(session: Session, name: str, instance: str, as_json: bool) -> None:
-    """Ask which instances are there: of all services, of NAME, or one INSTANCE of it."""
+    """Ping the instances of all services, of service NAME, or one INSTANCE of it."""
     found = await _ask(session, name, lambda services: services.ping(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
@@ -115,7 +115,7 @@ def _print_info(info: ServiceInfo) -> None:
 @json_option
 @command
 async def stats(session: Session, name: str, instance: str, as_json: bool) -> None:
-    """Show what the instances of all services, or of NAME, have counted."""
+    """Show the statistics of all services, or of service NAME."""
     found = await _ask(session, name, lambda services: services.stats(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)

@@ -82,7 +82,7 @@ def explain(info: ConsumerInfo, stream: StreamInfo | None, pending: tuple[Pendin
         )
         reasons.append(Reason("delayed", text + _named(info, delayed, "delayed")))
     if waits and not info.num_waiting and not is_full:
-        text = f"nobody asks for the messages that wait, {info.num_pending} in number: no fetch or consume is waiting"
+        text = f"no fetch or consume is waiting, so nobody asks for the pending messages ({info.num_pending:,})"
         reasons.append(Reason("no_pulls", text))
     pins = [group for group in info.priority_groups if group.pinned_client_id]
     if pins and waits:

@@ -12,7 +12,7 @@ __all__ = ["consumer"]
 
 @click.group(cls=SharedGroup)
 def consumer() -> None:
-    """Make, list, look at, change, read from and remove consumers."""
+    """Create, list, inspect, edit, read from and delete consumers."""
 
 
 for _command in (

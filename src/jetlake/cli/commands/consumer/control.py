@@ -24,7 +24,7 @@ __all__ = ["pause", "reset", "resume", "unpin"]
 @json_option
 @command
 async def pause(session: Session, stream: str, name: str, until: str, as_json: bool) -> None:
-    """Deliver nothing from consumer NAME on STREAM for a while, like 1h, or until a time."""
+    """Pause consumer NAME on STREAM for a duration, like 1h, or until a time."""
     end: Any = until if "T" in until else DURATION.convert(until, None, None) / NANOSECONDS_PER_SECOND
     async with session.jetstream() as js:
         reply = await pause_consumer(js.api, stream, name, end)
@@ -39,7 +39,7 @@ async def pause(session: Session, stream: str, name: str, until: str, as_json: b
 @json_option
 @command
 async def resume(session: Session, stream: str, name: str, as_json: bool) -> None:
-    """Deliver from consumer NAME on STREAM again."""
+    """Resume paused consumer NAME on STREAM."""
     async with session.jetstream() as js:
         reply = await pause_consumer(js.api, stream, name, None)
     output.print_json(reply) if as_json else click.echo(f"{stream} > {name} delivers again")
@@ -48,7 +48,9 @@ async def resume(session: Session, stream: str, name: str, as_json: bool) -> Non
 @click.command("reset", cls=SharedCommand, example="jetlake consumer reset ORDERS worker --seq 100 --force")
 @click.argument("stream", shell_complete=stream_names)
 @click.argument("name", shell_complete=consumer_names)
-@click.option("--seq", "sequence", type=int, default=0, metavar="N", help="Go on from here. Default: the ack floor.")
+@click.option(
+    "--seq", "sequence", type=int, default=0, metavar="N", help="Sequence to continue from. Default: the ack floor."
+)
 @force_option
 @json_option
 @command
@@ -69,7 +71,7 @@ async def reset(session: Session, stream: str, name: str, sequence: int, force: 
 @json_option
 @command
 async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool, as_json: bool) -> None:
-    """Take the pin of consumer NAME on STREAM from its client, so that another gets it."""
+    """Unpin the client of consumer NAME on STREAM, so that another is pinned."""
     async with session.jetstream() as js:
         handle = await js.consumer(stream, name)
         groups = handle.config.priority_groups

@@ -16,7 +16,7 @@ __all__ = ["list_consumers", "print_report", "report", "show", "why"]
 
 @click.command("ls", cls=SharedCommand, example="jetlake consumer ls ORDERS")
 @click.argument("stream", shell_complete=stream_names)
-@click.option("-n", "--names", "names_only", is_flag=True, help="Only the names.")
+@click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
 @json_option
 @command
 async def list_consumers(session: Session, stream: str, names_only: bool, as_json: bool) -> None:
@@ -72,7 +72,7 @@ async def show(session: Session, stream: str, name: str, as_json: bool) -> None:
 @json_option
 @command
 async def report(session: Session, stream: str, as_json: bool) -> None:
-    """Compare the consumers of STREAM: what is left, what awaits acks; the furthest behind first."""
+    """Compare the consumers of STREAM, the furthest behind first: pending messages, messages awaiting acks."""
     async with session.jetstream() as js:
         infos = await (await js.stream(stream)).consumers()
     if as_json:
@@ -131,7 +131,7 @@ def print_report(infos: list[ConsumerInfo]) -> None:
 @json_option
 @command
 async def why(session: Session, stream: str, name: str, as_json: bool) -> None:
-    """Say why consumer NAME on STREAM delivers nothing; exits with 1 when messages are held up."""
+    """Explain why consumer NAME on STREAM delivers nothing; exits with 1 when messages are stuck."""
     async with session.jetstream() as js:
         explanation = await (await js.consumer(stream, name)).explain()
     if as_json:

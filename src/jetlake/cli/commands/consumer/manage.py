@@ -31,11 +31,15 @@ __all__ = ["add", "copy", "edit", "remove"]
 @click.argument("name", required=False)
 @config_options
 @click.option("--pull", is_flag=True, help="A pull consumer (the default without --target).")
-@click.option("--ephemeral", is_flag=True, help="Removed when nobody uses it any more.")
-@click.option("--deliver", type=DELIVER, help="Where to begin: all, new, last, subject, 10, a time, or 2m ago.")
-@click.option("--pause", metavar="DURATION", type=DURATION, help="Begin paused for this long.")
-@click.option("--config", metavar="FILE", help="Take the configuration from a JSON file; options win over it.")
-@click.option("--defaults", is_flag=True, help="Ask nothing: take defaults for what is not given.")
+@click.option("--ephemeral", is_flag=True, help="An ephemeral consumer, deleted when it is no longer used.")
+@click.option(
+    "--deliver",
+    type=DELIVER,
+    help="Where to start: all, new, last, subject, a sequence like 10, a time, or how long ago like 2m.",
+)
+@click.option("--pause", metavar="DURATION", type=DURATION, help="Start paused for this long.")
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
+@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
 @json_option
 @command
 async def add(
@@ -51,7 +55,7 @@ async def add(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Make a consumer NAME on STREAM; without a name an ephemeral one. On a terminal, without options, it asks."""
+    """Create consumer NAME on STREAM, ephemeral without a name. On a terminal, without options, it asks."""
     asks = sys.stdin.isatty() and not defaults
     if stream is None:
         if not asks:
@@ -98,7 +102,7 @@ def _new_config(
 @click.argument("stream", shell_complete=stream_names)
 @click.argument("name", shell_complete=consumer_names)
 @config_options
-@click.option("--config", metavar="FILE", help="Take the whole configuration from a JSON file; options win over it.")
+@click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
 @json_option
 @command
 async def edit(session: Session, stream: str, name: str, config: str | None, as_json: bool, **options: Any) -> None:
@@ -122,9 +126,9 @@ async def edit(session: Session, stream: str, name: str, config: str | None, as_
 @json_option
 @command
 async def copy(session: Session, stream: str, name: str, new_name: str, as_json: bool, **options: Any) -> None:
-    """Make a consumer NEW_NAME on STREAM with the configuration of NAME; options win over it.
+    """Create consumer NEW_NAME on STREAM with the configuration of NAME; options override it.
 
-    The new one begins where its configuration says, not where NAME is.
+    The new consumer starts where its configuration says, not at the position of NAME.
     """
     async with session.jetstream() as js:
         handle = await js.stream(stream)
@@ -142,7 +146,7 @@ async def copy(session: Session, stream: str, name: str, new_name: str, as_json:
 @json_option
 @command
 async def remove(session: Session, stream: str, name: str, force: bool, as_json: bool) -> None:
-    """Remove consumer NAME from STREAM."""
+    """Delete consumer NAME from STREAM."""
     async with session.jetstream() as js:
         handle = await js.stream(stream)
         await handle.consumer_info(name)

@@ -18,16 +18,16 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, seconds
 __all__ = ["add", "compact", "edit", "list_names", "show"]
 
 _OPTIONS = (
-    click.option("--history", type=click.IntRange(1, 64), metavar="N", help="Revisions of a key that are kept."),
-    click.option("--ttl", type=DURATION, help="How long a revision lives."),
-    click.option("--max-value-size", type=SIZE, help="Largest value."),
-    click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Most bytes of the bucket."),
-    click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Copies in a cluster."),
+    click.option("--history", type=click.IntRange(1, 64), metavar="N", help="Revisions to keep per key."),
+    click.option("--ttl", type=DURATION, help="Lifetime of a revision."),
+    click.option("--max-value-size", type=SIZE, help="Maximum size of a value."),
+    click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Maximum size of the bucket."),
+    click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Replicas in a cluster."),
     click.option("--compress/--no-compress", "compress", default=None, help="Whether blocks are compressed."),
     click.option(
-        "--marker-ttl", "limit_marker_ttl", type=DURATION, help="Allow keys a TTL; how long delete markers live."
+        "--marker-ttl", "limit_marker_ttl", type=DURATION, help="Allow TTLs per key; lifetime of delete markers."
     ),
-    click.option("--description", metavar="TEXT", help="Free text."),
+    click.option("--description", metavar="TEXT", help="Description."),
 )
 # The field of the bucket's stream that an option changes.
 _STREAM_FIELDS = {
@@ -58,13 +58,13 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 @click.command("add", cls=SharedCommand, example="jetlake kv add PRICES --history 5 --ttl 30d")
 @click.argument("bucket")
 @_config_options
-@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where it is kept.")
-@click.option("--mirror", metavar="BUCKET", help="Be a copy of this bucket.")
-@click.option("--source", "sources", multiple=True, metavar="BUCKET", help="Copy from this; may be repeated.")
+@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where to store it.")
+@click.option("--mirror", metavar="BUCKET", help="Create a mirror of this bucket.")
+@click.option("--source", "sources", multiple=True, metavar="BUCKET", help="Copy from this source; may be repeated.")
 @json_option
 @command
 async def add(session: Session, bucket: str, as_json: bool, **options: Any) -> None:
-    """Make a bucket BUCKET."""
+    """Create bucket BUCKET."""
     given = _given(options)
     if "mirror" in given:
         given["mirror"] = {"name": given["mirror"]}
@@ -143,8 +143,8 @@ def _print_status(status: BucketStatus, as_json: bool, title: str) -> None:
 @click.command("ls", cls=SharedCommand, example="jetlake kv ls PRICES 'tea.*' --values")
 @click.argument("bucket", required=False, shell_complete=bucket_names)
 @click.argument("patterns", nargs=-1)
-@click.option("-n", "--names", "names_only", is_flag=True, help="Only the names.")
-@click.option("-v", "--values", is_flag=True, help="With the values of the keys.")
+@click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
+@click.option("-v", "--values", is_flag=True, help="Print values too.")
 @json_option
 @command
 async def list_names(
@@ -203,12 +203,14 @@ def _print_buckets(statuses: list[BucketStatus], as_json: bool) -> None:
 
 @click.command("compact", cls=SharedCommand, example="jetlake kv compact PRICES --older-than 1h --force")
 @click.argument("bucket", shell_complete=bucket_names)
-@click.option("--older-than", type=DURATION, default="30m", show_default=True, help="How long markers stay.")
+@click.option(
+    "--older-than", type=DURATION, default="30m", show_default=True, help="Keep markers that are younger than this."
+)
 @force_option
 @json_option
 @command
 async def compact(session: Session, bucket: str, older_than: int, force: bool, as_json: bool) -> None:
-    """Remove the markers of deleted keys from BUCKET, and what is left of their history."""
+    """Remove the markers of deleted keys from BUCKET, and the rest of their history."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         confirm(f"Remove what is left of deleted keys from {bucket}?", force)

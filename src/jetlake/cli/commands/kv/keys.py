@@ -31,8 +31,8 @@ _key = click.argument("key", shell_complete=key_names)
 @click.command("get", cls=SharedCommand, example="jetlake kv get PRICES tea --raw")
 @_bucket
 @_key
-@click.option("--revision", type=click.IntRange(1), metavar="N", help="This revision of it.")
-@click.option("-r", "--raw", is_flag=True, help="Print only the value, as it is.")
+@click.option("--revision", type=click.IntRange(1), metavar="N", help="Show this revision.")
+@click.option("-r", "--raw", is_flag=True, help="Print only the value, unchanged.")
 @json_option
 @command
 async def get(session: Session, bucket: str, key: str, revision: int | None, raw: bool, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _stored(bucket: str, key: str, revision: int, as_json: bool) -> None:
 @json_option
 @command
 async def put(session: Session, bucket: str, key: str, value: str | None, as_json: bool) -> None:
-    """Give KEY a VALUE, or standard input."""
+    """Set KEY to VALUE, or to standard input."""
     async with session.jetstream() as js:
         revision = await (await js.key_value(bucket)).put(key, value_of(value))
     _stored(bucket, key, revision, as_json)
@@ -79,11 +79,11 @@ async def put(session: Session, bucket: str, key: str, value: str | None, as_jso
 @_bucket
 @_key
 @click.argument("value", required=False)
-@click.option("--ttl", type=DURATION, help="How long it lives; the bucket needs --marker-ttl.")
+@click.option("--ttl", type=DURATION, help="Lifetime of the key; the bucket needs --marker-ttl.")
 @json_option
 @command
 async def create(session: Session, bucket: str, key: str, value: str | None, ttl: int | None, as_json: bool) -> None:
-    """Give KEY a VALUE, or standard input, if it has none."""
+    """Set KEY to VALUE, or to standard input, if it has no value."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         revision = await handle.create(key, value_of(value), ttl=seconds(ttl) if ttl else None)
@@ -98,7 +98,7 @@ async def create(session: Session, bucket: str, key: str, value: str | None, ttl
 @json_option
 @command
 async def update(session: Session, bucket: str, key: str, value: str, revision: int, as_json: bool) -> None:
-    """Give KEY a VALUE if REVISION is its newest; 0 for a key that never was; - takes standard input."""
+    """Set KEY to VALUE if REVISION is the newest; 0 for a new key; VALUE - reads standard input."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         try:
@@ -116,7 +116,7 @@ async def update(session: Session, bucket: str, key: str, value: str, revision: 
 @json_option
 @command
 async def revert(session: Session, bucket: str, key: str, revision: int, force: bool, as_json: bool) -> None:
-    """Give KEY the value that it had at REVISION."""
+    """Set KEY to the value that it had at REVISION."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         old = await _at_revision(handle, key, revision)
@@ -132,7 +132,7 @@ async def revert(session: Session, bucket: str, key: str, revision: int, force: 
 @json_option
 @command
 async def delete(session: Session, bucket: str, key: str | None, force: bool, as_json: bool) -> None:
-    """Delete KEY and keep its history, or the whole BUCKET without a key."""
+    """Delete KEY and keep its history, or without a key the whole BUCKET."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         if key is None:
@@ -176,9 +176,9 @@ async def history(session: Session, bucket: str, key: str, as_json: bool) -> Non
 @click.command("watch", cls=SharedCommand, example="jetlake kv watch PRICES 'tea.>' --updates")
 @_bucket
 @click.argument("patterns", nargs=-1)
-@click.option("--history", "with_history", is_flag=True, help="Begin with all revisions that are kept.")
-@click.option("--updates", is_flag=True, help="Begin with the next change.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many changes.")
+@click.option("--history", "with_history", is_flag=True, help="Start with all stored revisions.")
+@click.option("--updates", is_flag=True, help="Start with the next change.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N changes.")
 @json_option
 @command
 async def watch(
@@ -190,7 +190,7 @@ async def watch(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Print what the keys of BUCKET are, all or those that match PATTERNS, and each change until Ctrl-C."""
+    """Print the keys of BUCKET, all or those that match PATTERNS, and each change until Ctrl-C."""
     if with_history and updates:
         fail("--history and --updates are two ways to begin: give one", EXIT_USAGE)
     async with session.jetstream(stay=True) as js:

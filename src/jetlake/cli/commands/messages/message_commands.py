@@ -24,14 +24,14 @@ __all__ = ["ack_watch", "pub", "req", "sub"]
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--reply", metavar="SUBJECT", help="Where answers go.")
+@click.option("--reply", metavar="SUBJECT", help="Reply subject.")
 @click.option(
     "--count",
     default=1,
     show_default=True,
     type=click.IntRange(1),
     metavar="N",
-    help="How many; {{Count}} in the body is the number.",
+    help="Number of messages; {{Count}} in the body is the number of each.",
 )
 @click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
 @click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
@@ -87,14 +87,14 @@ def _progress(count: int) -> range | list[int]:
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many requests.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Number of requests.")
 @click.option(
     "--replies",
     default=1,
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="How many answers to wait for; 0 for all that come until --timeout.",
+    help="Number of replies to wait for; 0 for all that arrive until --timeout.",
 )
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
@@ -109,7 +109,7 @@ async def req(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Send BODY (or standard input) to SUBJECT and print what answers."""
+    """Send BODY (or standard input) to SUBJECT and print the replies."""
     is_quiet = raw or as_json
     async with await session.connect() as client:
         payload_of = bodies_of(body)
@@ -142,7 +142,7 @@ async def req(
 @click.command(cls=SharedCommand, example="jetlake sub 'orders.>'")
 @click.argument("subject")
 @click.option("--queue", default="", metavar="GROUP", help="Queue group.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
 @json_option
@@ -150,7 +150,7 @@ async def req(
 async def sub(
     session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool, as_json: bool
 ) -> None:
-    """Print what is published to SUBJECT until Ctrl-C."""
+    """Print messages published to SUBJECT until Ctrl-C."""
     async with await session.connect(stay=True) as client:
         subscription = await client.subscribe(subject, queue=queue)
         await client.flush()
@@ -174,13 +174,13 @@ async def sub(
 @click.command("ack-watch", cls=SharedCommand, example="jetlake ack-watch ORDERS worker")
 @click.argument("stream", required=False, default="*")
 @click.argument("consumer", required=False, default="*")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many samples.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N samples.")
 @json_option
 @command
 async def ack_watch(session: Session, stream: str, consumer: str, count: int | None, as_json: bool) -> None:
-    """Print ack samples of STREAM and CONSUMER as they come.
+    """Print ack samples of STREAM and CONSUMER as they arrive.
 
-    Consumers that were made with --sample have them.
+    Only consumers that were created with --sample publish them.
     """
     async with await session.connect(stay=True) as client:
         for pattern in (stream, consumer):

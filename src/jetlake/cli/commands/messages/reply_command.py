@@ -32,8 +32,8 @@ _TOKEN = re.compile(r"\{\{(\d+)\}\}")
 @click.option("--command", "line", metavar="LINE", help="Answer with what this program prints; not run by a shell.")
 @headers_option
 @click.option("--queue", default="NATS-RPLY-22", show_default=True, metavar="GROUP", help="Queue group.")
-@click.option("--sleep", type=DURATION, default=0, help="Wait before each answer.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many requests.")
+@click.option("--sleep", type=DURATION, default=0, help="Wait before each reply.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N requests.")
 @json_option
 @command
 async def reply(
@@ -50,9 +50,10 @@ async def reply(
 ) -> None:
     """Answer requests on SUBJECT with BODY until Ctrl-C.
 
-    In BODY, {{Request}} is the content of the request, {{1}} the first token that a wildcard stands for, {{Count}} and
-    {{Time}} what they say. A program gets the tokens as arguments, the content on its standard input, and the subject
-    in NATS_REQUEST_SUBJECT; when it fails, so does the request, by the headers of services.
+    In BODY, {{Request}} is the content of the request, {{1}} the first token that a wildcard matched, {{Count}} the
+    number of the request and {{Time}} the time. With --command, the program gets the tokens as arguments, the content
+    on its standard input and the subject in NATS_REQUEST_SUBJECT; when it fails, the reply has the error headers of
+    services.
     """
     if (body is not None) + echo + (line is not None) != 1:
         fail("what to answer? give one of BODY, --echo and --command", EXIT_USAGE)

@@ -13,14 +13,14 @@ __all__ = ["account"]
 
 @click.group(cls=SharedGroup)
 def account() -> None:
-    """Look at the account."""
+    """Show the account's JetStream usage and limits."""
 
 
 @account.command("info", example="jetlake account info")
 @json_option
 @command
 async def account_info(session: Session, as_json: bool) -> None:
-    """Show what the account uses of JetStream and what it may use."""
+    """Show what the account uses of JetStream, and its limits."""
     async with await session.connect() as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
         info = await js.account_info()

@@ -36,17 +36,19 @@ _WAITING_MAX = 1024
 @click.group(
     cls=SharedGroup, invoke_without_command=True, example="jetlake events --js-metric --filter ORDERS --count 10"
 )
-@click.option("--js-advisory/--no-js-advisory", "advisories", default=True, help="What happens to streams, consumers.")
-@click.option("--js-metric", "metrics", is_flag=True, help="Samples of acknowledgements.")
+@click.option(
+    "--js-advisory/--no-js-advisory", "advisories", default=True, help="Advisories about streams and consumers."
+)
+@click.option("--js-metric", "metrics", is_flag=True, help="Ack samples.")
 @click.option("--audit", is_flag=True, help="Requests of the JetStream API.")
 @click.option("--srv-advisory", "of_server", is_flag=True, help="Connections and servers; for the system account.")
-@click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="What is published there.")
-@click.option("--filter", "pattern", metavar="REGEX", help="Only events in whose JSON this is found.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many events.")
+@click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Messages on this subject.")
+@click.option("--filter", "pattern", metavar="REGEX", help="Only events whose JSON contains this text.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N events.")
 @json_option
 @click.pass_context
 def events(ctx: click.Context, /, **options: Any) -> None:
-    """Print what the server announces, until Ctrl-C; or collect it in a stream by a command below."""
+    """Print the server's events until Ctrl-C, or collect them in a stream with a command below."""
     if ctx.invoked_subcommand is None:
         _watch(**options)
 
@@ -117,7 +119,7 @@ def _text(value: Any) -> str:
 @json_option
 @command
 async def init(session: Session, name: str, max_age: int, as_json: bool) -> None:
-    """Make the stream that health and dead-letters read; it may exist already."""
+    """Create the stream that health and dead-letters read, unless it exists."""
     from jetlake.spark.pipelines.events.event_stream import EVENT_SUBJECTS, events_config
 
     async with session.jetstream() as js:

@@ -24,7 +24,7 @@ _PASSWORD_BYTES_MAX = 72
 
 @click.group(cls=SharedGroup)
 def server() -> None:
-    """Look at the server, its clients and its storage."""
+    """Inspect the server, its clients and its storage."""
 
 
 @server.command("info", example="jetlake server info")
@@ -107,10 +107,10 @@ async def _of_servers(session: Session, report: str, request: dict[str, Any]) ->
     type=click.Choice(["cid", "subs", "pending", "msgs_to", "msgs_from", "bytes_to", "bytes_from", "idle", "uptime"]),
     default="cid",
     show_default=True,
-    help="Order of the clients.",
+    help="Sort clients by this.",
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Most clients of each server."
+    "--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Maximum clients per server."
 )
 @json_option
 @command
@@ -162,7 +162,7 @@ async def connections(session: Session, sort: str, top: int, as_json: bool) -> N
 @json_option
 @command
 async def jetstream(session: Session, as_json: bool) -> None:
-    """Show what all servers store, and of how much; for users of the system account."""
+    """Show the storage used and available on all servers; for users of the system account."""
     answers = await _of_servers(session, "JSZ", {})
     if as_json:
         output.print_json([{"server": one["server"]["name"], **one["data"]} for one in answers])

@@ -22,7 +22,7 @@ __all__ = ["backup", "restore"]
 @json_option
 @command
 async def backup(session: Session, name: str, folder: str, no_consumers: bool, as_json: bool) -> None:
-    """Save stream NAME with its consumers to FOLDER, as the nats command does."""
+    """Back up stream NAME with its consumers to FOLDER, in the format of the nats command."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         with output.Bar(f"Backing up {name}", handle.cached_info.state.bytes) as bar:
@@ -36,15 +36,15 @@ async def backup(session: Session, name: str, folder: str, no_consumers: bool, a
 
 @click.command(cls=SharedCommand, example="jetlake stream restore backups/orders --name ORDERS2")
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--name", metavar="NAME", help="Name of the new stream. Default: that of the backup.")
+@click.option("--name", metavar="NAME", help="Name of the new stream. Default: the name in the backup.")
 @click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas.")
-@click.option("--config", metavar="FILE", help="Take the configuration from a JSON file instead of the backup.")
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file instead of the backup.")
 @json_option
 @command
 async def restore(
     session: Session, folder: str, name: str | None, subjects: tuple[str, ...], config: str | None, as_json: bool
 ) -> None:
-    """Make a stream of the backup in FOLDER, with its messages and consumers."""
+    """Restore a stream from the backup in FOLDER, with its messages and consumers."""
     base = read_config(config, StreamConfig) if config else None
     changes: RestoreOptions = {}
     if name:

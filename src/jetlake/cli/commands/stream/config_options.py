@@ -12,11 +12,11 @@ __all__ = ["config_options", "given_fields"]
 
 _OPTIONS = (
     click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas."),
-    click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where messages are kept."),
+    click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store messages."),
     click.option(
         "--retention",
         type=click.Choice(["limits", "interest", "work", "workqueue"]),
-        help="When messages are removed: by limits, acked by all consumers, or by one.",
+        help="Retention policy: remove messages by limits, when all consumers acked, or when one did.",
     ),
     click.option(
         "--discard",
@@ -27,20 +27,20 @@ _OPTIONS = (
         "--discard-per-subject/--no-discard-per-subject",
         "discard_new_per_subject",
         default=None,
-        help="Refuse new messages by the limit per subject too.",
+        help="Also refuse new messages at the limit per subject.",
     ),
-    click.option("--max-msgs", type=int, metavar="N", help="Most messages; -1 unlimited."),
-    click.option("--max-msgs-per-subject", type=int, metavar="N", help="Most messages of one subject."),
-    click.option("--max-bytes", type=SIZE, help="Most bytes, like 1GB."),
-    click.option("--max-age", type=DURATION, help="Longest life of a message, like 7d."),
-    click.option("--max-msg-size", type=SIZE, help="Largest message."),
-    click.option("--max-consumers", type=int, metavar="N", help="Most consumers."),
+    click.option("--max-msgs", type=int, metavar="N", help="Maximum messages; -1 for unlimited."),
+    click.option("--max-msgs-per-subject", type=int, metavar="N", help="Maximum messages per subject."),
+    click.option("--max-bytes", type=SIZE, help="Maximum size, like 1GB."),
+    click.option("--max-age", type=DURATION, help="Maximum age of a message, like 7d."),
+    click.option("--max-msg-size", type=SIZE, help="Maximum size of a message."),
+    click.option("--max-consumers", type=int, metavar="N", help="Maximum consumers."),
     click.option("--dupe-window", "duplicate_window", type=DURATION, help="How long message ids are remembered."),
-    click.option("--replicas", "num_replicas", type=int, metavar="N", help="Copies in a cluster."),
-    click.option("--ack/--no-ack", "ack", default=None, help="Whether publishers get an answer."),
+    click.option("--replicas", "num_replicas", type=int, metavar="N", help="Replicas in a cluster."),
+    click.option("--ack/--no-ack", "ack", default=None, help="Acknowledge publishes."),
     click.option("--allow-direct/--no-allow-direct", "allow_direct", default=None, help="Answer direct gets."),
     click.option("--allow-rollup/--no-allow-rollup", "allow_rollup_hdrs", default=None, help="Allow roll-ups."),
-    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow a TTL for each message."),
+    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow TTLs per message."),
     click.option(
         "--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Make each subject a counter."
     ),
@@ -49,12 +49,14 @@ _OPTIONS = (
     click.option("--allow-schedules", "allow_msg_schedules", is_flag=True, default=None, help="Allow schedules."),
     click.option("--deny-delete", is_flag=True, default=None, help="Refuse to delete messages, for good."),
     click.option("--deny-purge", is_flag=True, default=None, help="Refuse to purge, for good."),
-    click.option("--compression", type=click.Choice(["none", "s2"]), help="How blocks are compressed."),
+    click.option("--compression", type=click.Choice(["none", "s2"]), help="Compression of stored blocks."),
     click.option("--first-sequence", "first_seq", type=int, metavar="N", help="Sequence of the first message."),
-    click.option("--mirror", metavar="STREAM", help="Be a copy of this stream."),
-    click.option("--source", "sources", multiple=True, metavar="STREAM", help="Copy from this; may be repeated."),
-    click.option("--description", metavar="TEXT", help="Free text."),
-    click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated."),
+    click.option("--mirror", metavar="STREAM", help="Create a mirror of this stream."),
+    click.option(
+        "--source", "sources", multiple=True, metavar="STREAM", help="Copy from this source; may be repeated."
+    ),
+    click.option("--description", metavar="TEXT", help="Description."),
+    click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated."),
 )
 _SHORT = {"f": "file", "m": "memory", "work": "workqueue"}
 

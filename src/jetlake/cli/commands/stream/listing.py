@@ -21,11 +21,11 @@ __all__ = ["find", "list_streams", "print_report", "report", "show", "subjects"]
 
 _NONE = "No streams. Make one: jetlake stream add ORDERS --subjects 'orders.>'"
 
-names_option = click.option("-n", "--names", "names_only", is_flag=True, help="Only the names.")
+names_option = click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
 
 
 @click.command("ls", cls=SharedCommand, example="jetlake stream ls --subject orders.new")
-@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that take this subject.")
+@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
 @names_option
 @json_option
 @command
@@ -68,21 +68,21 @@ def _print_list(title: str, infos: list[StreamInfo], as_json: bool) -> None:
 
 
 @click.command("find", cls=SharedCommand, example="jetlake stream find --empty --idle 30d")
-@click.option("--subject", metavar="SUBJECT", default="", help="Streams that take this subject.")
+@click.option("--subject", metavar="SUBJECT", default="", help="Streams that capture this subject.")
 @click.option("--empty", is_flag=True, default=None, help="Streams without messages.")
 @click.option("--idle", type=DURATION, help="Streams without a new message for this long.")
-@click.option("--created", type=DURATION, help="Streams made within this time.")
+@click.option("--created", type=DURATION, help="Streams created within this time.")
 @click.option("--consumers", type=click.IntRange(0), metavar="N", help="Streams with at most N consumers.")
-@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Streams with at most N copies.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Streams with at most N replicas.")
 @click.option("--sourced", is_flag=True, default=None, help="Streams that copy from sources.")
 @click.option("--mirrored", is_flag=True, default=None, help="Streams that are mirrors.")
 @click.option("--leader", metavar="SERVER", help="Streams that this server of a cluster leads.")
-@click.option("--invert", is_flag=True, help="The streams that do not fit instead.")
+@click.option("--invert", is_flag=True, help="List the streams that do not match instead.")
 @names_option
 @json_option
 @command
 async def find(session: Session, invert: bool, names_only: bool, as_json: bool, **wanted: Any) -> None:
-    """List the streams that fit all of the options."""
+    """List the streams that match all of the options."""
     tests = _tests({name: value for name, value in wanted.items() if value not in (None, "")})
     if not tests and not wanted["subject"]:
         fail("what to look for? give an option such as --empty or --idle 30d", EXIT_USAGE)
@@ -121,11 +121,11 @@ def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
 
 
 @click.command("report", cls=SharedCommand, example="jetlake stream report")
-@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that take this subject.")
+@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
 @json_option
 @command
 async def report(session: Session, subject: str, as_json: bool) -> None:
-    """Compare streams: messages, size, consumers, what was deleted or lost, copies; the largest first."""
+    """Compare streams, the largest first: messages, size, consumers, deleted and lost messages, replicas."""
     async with session.jetstream() as js:
         infos = sorted(await js.streams(subject=subject), key=lambda info: -info.state.bytes)
     if as_json:
@@ -188,7 +188,7 @@ async def show(session: Session, name: str, as_json: bool) -> None:
 @json_option
 @command
 async def subjects(session: Session, name: str, pattern: str, as_json: bool) -> None:
-    """Show the subjects that stream NAME holds and how many messages of each."""
+    """Show the subjects in stream NAME and their numbers of messages."""
     async with session.jetstream() as js:
         info = await (await js.stream(name)).info(subjects_filter=pattern)
     held = dict(sorted(info.state.subjects.items(), key=lambda pair: (-pair[1], pair[0])))

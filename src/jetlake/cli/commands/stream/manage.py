@@ -51,14 +51,14 @@ async def _overlaps_named(js: JetStream, config: StreamConfig) -> AsyncIterator[
 @click.command("add", cls=SharedCommand, example="jetlake stream add ORDERS --subjects 'orders.>' --max-age 7d")
 @click.argument("name", required=False)
 @config_options
-@click.option("--config", metavar="FILE", help="Take the configuration from a JSON file; options win over it.")
-@click.option("--defaults", is_flag=True, help="Ask nothing: take defaults for what is not given.")
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
+@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
 @json_option
 @command
 async def add(
     session: Session, name: str | None, config: str | None, defaults: bool, as_json: bool, **options: Any
 ) -> None:
-    """Make a stream NAME; on a terminal, without options, it asks."""
+    """Create stream NAME; on a terminal, without options, it asks."""
     asks = sys.stdin.isatty() and not defaults
     if name is None:
         if not asks:
@@ -84,7 +84,7 @@ async def add(
 @json_option
 @command
 async def copy(session: Session, source: str, name: str, as_json: bool, **options: Any) -> None:
-    """Make a stream NAME with the configuration of stream SOURCE, without its messages; options change it."""
+    """Create stream NAME with the configuration of stream SOURCE, without its messages; options override it."""
     if name == source:
         fail(f"{name} is the stream to copy: give the new one another name", EXIT_USAGE)
     async with session.jetstream() as js:
@@ -98,7 +98,7 @@ async def copy(session: Session, source: str, name: str, as_json: bool, **option
 @click.command("edit", cls=SharedCommand, example="jetlake stream edit ORDERS --max-age 30d")
 @click.argument("name", shell_complete=stream_names)
 @config_options
-@click.option("--config", metavar="FILE", help="Take the whole configuration from a JSON file; options win over it.")
+@click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @force_option
 @json_option
@@ -154,7 +154,7 @@ def _told(changes: dict[str, tuple[Any, Any]]) -> str:
 @json_option
 @command
 async def seal(session: Session, name: str, force: bool, as_json: bool) -> None:
-    """Seal stream NAME: it takes, changes and loses no message from then on. This can't be undone."""
+    """Seal stream NAME: no message can be added, changed or removed afterwards. This can't be undone."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         confirm(f"Seal stream {name} for good?", force)
@@ -168,7 +168,7 @@ async def seal(session: Session, name: str, force: bool, as_json: bool) -> None:
 @json_option
 @command
 async def remove(session: Session, name: str, force: bool, as_json: bool) -> None:
-    """Remove stream NAME with all its messages and consumers."""
+    """Delete stream NAME with all its messages and consumers."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         confirm(f"Remove stream {name} with {output.plural((await handle.info()).state.messages, 'message')}?", force)

@@ -68,8 +68,8 @@ def _print_content(message: StoredMessage) -> None:
 @click.command("view", cls=SharedCommand, example="jetlake stream view ORDERS 10 --since 1h --subject orders.new")
 @click.argument("name", shell_complete=stream_names)
 @click.argument("count", type=click.IntRange(1), default=25)
-@click.option("--id", "sequence", type=click.IntRange(1), metavar="SEQUENCE", help="Begin at this sequence.")
-@click.option("--since", type=TIME, help="Begin at this time, or so long ago.")
+@click.option("--id", "sequence", type=click.IntRange(1), metavar="SEQUENCE", help="Start at this sequence.")
+@click.option("--since", type=TIME, help="Start at this time, or this long ago.")
 @click.option("--subject", default=">", metavar="SUBJECT", help="Only messages whose subject matches.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
@@ -147,7 +147,7 @@ async def _messages(stream: Stream, sequence: int, subject: str) -> AsyncIterato
 async def remove_message(
     session: Session, name: str, sequence: int, no_erase: bool, force: bool, as_json: bool
 ) -> None:
-    """Remove one message from stream NAME."""
+    """Delete one message from stream NAME."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         confirm(f"Remove message {sequence} of stream {name}?", force)

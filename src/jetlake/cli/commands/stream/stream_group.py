@@ -12,7 +12,7 @@ __all__ = ["stream"]
 
 @click.group(cls=SharedGroup)
 def stream() -> None:
-    """Make, list, look at, change, empty and remove streams."""
+    """Create, list, inspect, edit, purge and delete streams."""
 
 
 for _command in (
