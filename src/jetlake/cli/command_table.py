@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["COMMANDS", "install_hint", "plain_help"]
+__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "install_hint", "plain_help"]
+
+EXIT_INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 
 COMMANDS = {
     "account": ("server.account_commands", "account", "Show the account's JetStream usage and limits."),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 
-from jetlake.cli.command_table import COMMANDS, install_hint
+from jetlake.cli.command_table import COMMANDS, EXIT_INTERRUPTED, install_hint
 from jetlake.cli.short_names import full_name
 
 __all__ = ["LazyGroup"]
@@ -30,6 +31,12 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{cmd_name}: {install_hint(error.name or str(error))}") from None
         assert isinstance(loaded, click.Command)
         return loaded
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # While the command's modules are loaded; the library would exit with 1.
+            raise SystemExit(EXIT_INTERRUPTED) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

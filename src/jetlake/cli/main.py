@@ -29,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
         if missing.partition(".")[0] in ("", "jetlake"):
             raise
         return _explain(arguments, missing)
+    except KeyboardInterrupt:  # While the command-line library is loaded.
+        from jetlake.cli.command_table import EXIT_INTERRUPTED
+
+        return EXIT_INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from jetlake.cli.command_table import EXIT_INTERRUPTED
 from jetlake.cli.contexts import Target, from_environment, load_context, plain, selected
 from jetlake.cli.keyboard import ask_whether
 from jetlake.cli.refusals import refusal
@@ -51,8 +52,8 @@ __all__ = [
     "typed_settings",
 ]
 
-EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
-"""Exit codes: the server refused, wrong usage, the server can't be reached, Ctrl-C."""
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
+"""Exit codes: the server refused, wrong usage, the server can't be reached."""
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from jetlake.cli.keyboard import read_standard_input, standard_input
+from jetlake.cli.main import main
 from jetlake.cli.session import EXIT_INTERRUPTED, Session, command, guarded
 
 
@@ -39,6 +40,17 @@ def test_an_interrupt_leaves_the_callbacks_of_the_loop_whole():
     with pytest.raises(SystemExit) as ended:
         command(waits).__wrapped__(Session({}, context=None))
     assert (ended.value.code, done) == (EXIT_INTERRUPTED, ["callback", "command"])
+
+
+@pytest.mark.parametrize("place", ["jetlake.cli.lazy.import_module", "jetlake.cli.app.app.main"])
+def test_an_interrupt_while_modules_are_loaded_is_one_too(monkeypatch, place):
+    def load(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, load)
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(["stream", "ls"]))
+    assert ended.value.code == EXIT_INTERRUPTED
 
 
 def test_an_interrupt_ends_a_read_of_standard_input(pipe):
