@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -81,7 +82,8 @@ def print_table(
     if not sys.stdout.isatty() or len(cells) > _MANY_ROWS:
         sys.stdout.writelines(_plain_lines(title, columns, cells, numbers))
         return
-    console = Console()
+    room = shutil.get_terminal_size()  # Of a terminal that says it is dumb, too.
+    console = Console(width=room.columns, height=room.lines)
     places = _fitting(columns, cells, numbers, spare, console.width)
     if not places:
         sys.stdout.write("\n".join([title, *(_block(columns, row) for row in cells), ""]))

@@ -21,11 +21,11 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch):
-    def show(columns, rows=ROWS, **options):
+    def show(columns, rows=ROWS, term="xterm", **options):
         out = Terminal() if columns else io.StringIO()
         monkeypatch.setattr("sys.stdout", out)
         monkeypatch.delenv("NO_COLOR", raising=False)
-        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("TERM", term)
         monkeypatch.setenv("COLUMNS", str(columns or 80))
         print_table("Streams", COLUMNS, rows, numbers=[2], **options)
         return out.getvalue()
@@ -44,6 +44,12 @@ def test_a_narrow_terminal_does_without_what_can_be_spared_and_says_so(shown):
     assert "ORDERS" in out and "12,345" in out and "2026-11-15" in out
     assert "orders.new" not in out
     assert "No room here for: Subjects\x1b" in out
+
+
+def test_a_dumb_terminal_has_its_own_width(shown):
+    out = shown(60, spare=[1], term="dumb")
+    assert max(map(len, out.splitlines())) <= 60
+    assert "No room" not in out
 
 
 def test_a_very_narrow_terminal_gets_blocks(shown):
