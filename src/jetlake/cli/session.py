@@ -193,12 +193,15 @@ def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:
     """Run it to its end, or to Ctrl-C, which cancels it: raised in the loop itself, an interrupt loses its events."""
-    import asyncio  # Not for the help.
-
     try:
-        asyncio.run(coroutine)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        import asyncio  # Not for the help.
+
+        try:
+            asyncio.run(coroutine)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+    finally:
+        coroutine.close()  # An interrupt may come before it begins.
 
 
 def guarded(action: Callable[[], T], session: Session) -> T:

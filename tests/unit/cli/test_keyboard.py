@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -40,6 +41,20 @@ def test_an_interrupt_leaves_the_callbacks_of_the_loop_whole():
     with pytest.raises(SystemExit) as ended:
         command(waits).__wrapped__(Session({}, context=None))
     assert (ended.value.code, done) == (EXIT_INTERRUPTED, ["callback", "command"])
+
+
+def test_an_interrupt_before_a_command_begins_leaves_nothing_behind(monkeypatch):
+    def begin(_coroutine: object) -> None:
+        raise KeyboardInterrupt
+
+    async def never(session: Session) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(asyncio, "run", begin)
+    with pytest.raises(SystemExit) as ended:
+        command(never).__wrapped__(Session({}, context=None))
+    gc.collect()  # A coroutine that was never awaited warns, and warnings are errors.
+    assert ended.value.code == EXIT_INTERRUPTED
 
 
 @pytest.mark.parametrize("place", ["jetlake.cli.lazy.import_module", "jetlake.cli.app.app.main"])
