@@ -175,11 +175,11 @@ def _block(columns: Sequence[str], row: Sequence[str]) -> str:
 def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> None:
     """Named groups of name and value, aligned at the colon; values that are empty are left out."""
     kept = {
-        name: [(key, value) for key, value in facts if value not in (None, "", [], ())]
+        name: [(printable(key), value) for key, value in facts if value not in (None, "", [], ())]
         for name, facts in groups.items()
     }
     width = max((len(key) for facts in kept.values() for key, _ in facts), default=0)
-    lines = [title]
+    lines = [printable(title)]
     for name, facts in kept.items():
         if facts:
             lines += ["", f"{name}:", ""]

@@ -76,6 +76,11 @@ def test_texts_of_others_stay_on_their_line_and_write_nothing_to_the_terminal(sh
     assert not {"\x07", "\x9b", "\x1b]"} & {*out, *(out[place : place + 2] for place in range(len(out)))}
 
 
+def test_titles_and_keys_of_others_stay_on_their_line(capsys):
+    print_facts("Service a\x1b[2J", {"Service": [("Metadata k\nv\x07", "1")]})
+    assert capsys.readouterr().out == "Service a\\x1b[2J\n\nService:\n\n  Metadata k\\nv\\x07: 1\n"
+
+
 def test_facts_of_others_stay_on_their_line(capsys):
     print_facts("Bucket", {"Configuration": [("Description", "a\nb\x1b[2J"), ("Replicas", 1)]})
     assert capsys.readouterr().out == ("Bucket\n\nConfiguration:\n\n  Description: a\\nb\\x1b[2J\n     Replicas: 1\n")
