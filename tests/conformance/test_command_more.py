@@ -101,6 +101,8 @@ async def test_schedules(shell):
         ("object ls FILES", 0, "No objects in FILES"),
         ("micro info nope", EXIT_FAILED, "no service nope answers"),
         ("micro ls", 0, "No services answer"),
+        ("micro ping", 0, "No services answer"),
+        ("micro stats", 0, "No services answer"),
         ("schedule add a b --target c", EXIT_USAGE, "give one of"),
         ("schedule add a b --target c --every 1ms", EXIT_USAGE, "at least one second"),
         ("schedule ls OBJ_FILES", 0, "No schedules"),

@@ -20,6 +20,7 @@ FoundType = TypeVar("FoundType", bound=ServiceIdentity)
 
 _name = click.argument("name", default="", required=False, shell_complete=service_names)
 _instance = click.argument("instance", default="", required=False)
+_NOBODY = "No services answer"
 
 
 @click.group(cls=SharedGroup)
@@ -48,7 +49,7 @@ async def list_services(session: Session, name: str, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     elif not found:
-        click.echo("No services answer")
+        click.echo(_NOBODY)
     else:
         output.print_table(
             f"{output.plural(len(found), 'instance')} of services",
@@ -72,9 +73,10 @@ async def ping(session: Session, name: str, instance: str, as_json: bool) -> Non
     found = await _ask(session, name, lambda services: services.ping(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
-    else:
-        for one in found:
-            click.echo(f"{one.name} {one.version} {one.id}")
+    elif not found:
+        click.echo(_NOBODY)
+    for one in () if as_json else found:
+        click.echo(output.printable(f"{one.name} {one.version} {one.id}"))
 
 
 @micro.command("info", example="jetlake micro info shop")
@@ -119,6 +121,9 @@ async def stats(session: Session, name: str, instance: str, as_json: bool) -> No
     found = await _ask(session, name, lambda services: services.stats(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
+        return
+    if not found:
+        click.echo(_NOBODY)
         return
     output.print_table(
         f"{output.plural(len(found), 'instance')} of {name or 'services'}",
