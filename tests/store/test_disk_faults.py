@@ -610,3 +610,43 @@ def test_a_removal_that_is_refused_undoes_nothing_and_keeps_nobody_from_removing
         store.sync()
     disk.cut_power()
     assert sequences(open_store(disk)) == [4]
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+@pytest.mark.parametrize("missing", ["", "segments", "mark"])
+@pytest.mark.parametrize("refused", [{"segments"}, {"mark"}, {"segments", "mark"}])
+@pytest.mark.parametrize("is_header_refused", [True, False])
+def test_a_start_that_cannot_read_uses_no_sequence_again(
+    disk: FaultyDisk, refused: set[str], missing: str, is_header_refused: bool, is_emptied: bool
+) -> None:
+    store = open_store(disk, 1000)
+    append(store, 60)
+    store.flush()
+    store.sync()
+    if is_emptied:
+        store.purge()
+        store.flush()
+        store.sync()
+    while store.compact_step():
+        pass
+    kept = sequences(store)
+    store.close()
+    disk.kill()
+    if missing:
+        disk.remove(FOLDER / missing)
+    left = refused | ({path.name for path in disk.files() if path.suffix == ".seg"} if is_header_refused else set())
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "read" and path.name in left:
+            left.remove(path.name)
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    disk.fault = fault
+    for _ in range(2):
+        try:
+            store = FileStore(disk, FOLDER, segment_bytes=1000, random_bytes=Random(8).randbytes)
+        except StoreError:
+            store = FileStore(disk, FOLDER, segment_bytes=1000, random_bytes=Random(9).randbytes)
+        assert sequences(store) == kept and store.last_sequence >= 60
+        disk.fault = None
+        disk.kill()

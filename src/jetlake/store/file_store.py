@@ -451,6 +451,9 @@ def _recover(
     except OSError as error:
         raise StoreError.of(f"make the folder {folder}", error) from error
     mark = mark_file.read(listed.key if listed is not None else 0)
+    if segments.is_refused and mark_file.is_refused:
+        # Either of them would tell whose the segments are, and which sequences were used.
+        raise StoreError(f"read {folder}", "the disk gives back neither the list of segments nor the mark")
     try:
         found = recover(
             disk,

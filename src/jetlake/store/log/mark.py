@@ -43,13 +43,18 @@ class Mark(msgspec.Struct, gc=False, frozen=True):
 
 
 class MarkFile:
-    """The file of the high-water mark; write errors are ignored, since the log itself has taken the messages."""
+    """The file of the high-water mark; write errors are ignored, since the log itself has taken the messages.
+
+    Attributes:
+        is_refused: whether the disk did not give back the file, which is there, when it was read.
+    """
 
     def __init__(self, disk: Disk, path: Path, key: int) -> None:
         self._disk = disk
         self._path = path
         self._key = key
         self._handle: int | None = None
+        self.is_refused = False
         self._turns = [0, 0]
         # Also of what an earlier process wrote, nobody knows whether it is safe.
         self._is_safe = False
@@ -96,16 +101,16 @@ class MarkFile:
         Args:
             key: the stream's, when it is known: slots of another stream count only when there are no others.
         """
+        self.is_refused = False
         try:
             handle = self._disk.open(self._path)
-        except OSError:
+            try:
+                data = self._disk.read(handle, 4 * _SLOT_SIZE, 0)
+            finally:
+                self._disk.close(handle)
+        except OSError as error:
+            self.is_refused = not isinstance(error, FileNotFoundError)
             return Mark()
-        try:
-            data = self._disk.read(handle, 4 * _SLOT_SIZE, 0)
-        except OSError:
-            return Mark()
-        finally:
-            self._disk.close(handle)
         marks: dict[int, list[int]] = {}
         ends: dict[int, tuple[int, int]] = {}
         for slot in range(4):

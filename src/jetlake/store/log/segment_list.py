@@ -76,11 +76,15 @@ class SegmentList:
     """Keeps the list; the thread that flushes changes it, the one that syncs writes it.
 
     The log does not depend on it: where the disk refuses, segments that hold nothing stay a little longer.
+
+    Attributes:
+        is_refused: whether the disk did not give back the file, which is there, when it was read.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
+        self.is_refused = False
         self._key = 0
         self._segments: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -99,9 +103,11 @@ class SegmentList:
 
     def read(self) -> Listed | None:
         """Read the list; None when the file is missing or damaged."""
+        self.is_refused = False
         try:
             data = read_file(self._disk, self._path)
-        except OSError:
+        except OSError as error:
+            self.is_refused = not isinstance(error, FileNotFoundError)
             return None
         if len(data) < _HEADER_SIZE or not _is_good(data, 0, _HEADER.size, 0):
             return None

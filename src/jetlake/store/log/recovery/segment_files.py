@@ -30,6 +30,7 @@ class SegmentFile(msgspec.Struct):
         header: None when it is damaged.
         is_plain: whether it is known not to be compressed.
         is_unwritten: whether there is no more than the beginning of a header and zeros, as a crash leaves it.
+        is_refused: whether the disk did not give back the header.
     """
 
     number: int
@@ -38,6 +39,7 @@ class SegmentFile(msgspec.Struct):
     header: SegmentHeader | None
     is_plain: bool = False
     is_unwritten: bool = False
+    is_refused: bool = False
 
 
 class SegmentFiles(msgspec.Struct):
@@ -67,7 +69,8 @@ def find_segments(
 
     Raises:
         OSError: a file is there and the disk does not let it be opened.
-        StoreError: the list and the files are of different streams, or a listed segment is no plain file.
+        StoreError: the list and the files are of different streams, a listed segment is no plain file, or the disk
+            gives back nothing that tells whose the files are.
     """
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
     if listed is not None:
@@ -77,6 +80,8 @@ def find_segments(
     if mark.key:
         keys[mark.key] += 1
     key = listed.key if listed is not None else max(keys, key=lambda each: (keys[each], each == mark.key), default=0)
+    if not key and any(file.is_refused for file in files):
+        raise StoreError(f"read what is in {folder}", "the disk does not tell whose the segments are")
     if keys and key not in keys:
         raise StoreError(f"read what is in {folder}", "it is another stream's: none of it fits the list of segments")
     if mark.key not in (key, 0):
@@ -110,7 +115,7 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
         is_unwritten = header is None and _is_unwritten(disk, handle, size)
         return SegmentFile(number, name, size, header, table is None, is_unwritten)
     except OSError:
-        return SegmentFile(number, name, 0, None)
+        return SegmentFile(number, name, 0, None, is_refused=True)
     finally:
         disk.close(handle)
 
