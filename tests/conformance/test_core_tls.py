@@ -1,7 +1,9 @@
 """TLS: after INFO or before it, with and without client certificates, and what happens to those who do not speak it."""
 
+import asyncio
 import json
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,8 +114,37 @@ async def test_a_broken_handshake_ends_one_connection_only(start, connect):
     assert await good.ping() == b""
 
 
+async def test_messages_that_come_with_the_end_of_tls(start, connect):
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
+    server = await start(f"tls {{ {FILES} }}", ["no_jetstream"])
+    bystander = await connect(server)
+    await bystander.start_tls(client_context())
+    await bystander.hello()
+    await bystander.subscribe("a", 1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    await reader.readline()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    channel = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    while True:
+        try:
+            channel.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(65536))
+    channel.write(b'CONNECT {"verbose":false}\r\nPING\r\nPUB a 1\r\nx\r\n')
+    with suppress(ssl.SSLWantReadError):
+        channel.unwrap()
+    writer.write(outgoing.read())
+    assert (await bystander.message()).payload == b"x"
+    await reader.read()
+    writer.close()
+    assert await bystander.ping() == b""
+    assert errors == []
+
+
 async def test_monitoring_names_version_and_cipher(start, connect):
-    import asyncio
     from urllib.request import urlopen
 
     server = await start(f"tls {{ {FILES} }}", ["no_jetstream"])

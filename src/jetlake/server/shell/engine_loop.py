@@ -177,7 +177,10 @@ class EngineLoop:
         dirty = self._dirty
         deadline_s = self.ticks() + _WRITE_S
         for _ in range(len(dirty)):
-            dirty.popleft().flush()
+            try:
+                dirty.popleft().flush()
+            except Exception as error:
+                self._report_defect("a connection's output", error)
             if self.ticks() >= deadline_s:
                 break
 

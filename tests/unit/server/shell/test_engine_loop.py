@@ -79,3 +79,31 @@ async def test_a_connection_that_used_up_a_turn_gets_its_next_share_in_the_next_
         await asyncio.sleep(0)
         left.append(reader.left)
     assert left == [2, 1, 0]
+
+
+class Writer:
+    """The write side of a connection, whose output may fail."""
+
+    def __init__(self, error=None):
+        self.flushes = 0
+        self._error = error
+
+    def flush(self):
+        self.flushes += 1
+        if self._error is not None:
+            raise self._error
+
+
+async def test_output_that_fails_keeps_nobody_elses_from_being_written():
+    defects = []
+    loop = EngineLoop(SystemClock(), report_defect=lambda where, error: defects.append((where, error)))
+    loop.start(asyncio.get_running_loop())
+    error = OSError("broken")
+    writers = [Writer(error), Writer(), Writer()]
+    for writer in writers:
+        loop.mark_dirty(writer)
+    while not all(writer.flushes for writer in writers):
+        await asyncio.sleep(0)
+    assert [writer.flushes for writer in writers] == [1, 1, 1]
+    assert defects == [("a connection's output", error)]
+    loop.stop()

@@ -155,8 +155,8 @@ class TlsChannel:
             pass
 
     def encrypt(self, data: bytes) -> bytes:
-        """Encrypt."""
-        view = memoryview(data)
+        """Encrypt; nothing when the peer has closed the channel, which ends both directions."""
+        view = memoryview(b"" if self.ended else data)
         while view:
             view = view[self._object.write(view) :]
         return self._outgoing.read()

@@ -172,8 +172,9 @@ class Handshake:
             if not self._info_sent:
                 self.send_first_info()
             self._expect_authentication()
-        if tls.ended and not plaintext:
-            self._control.drop("Client Closed")
+        if tls.ended:
+            # Not before the plaintext that came with the end is handled.
+            self._engine_loop.loop.call_soon(self._control.drop, "Client Closed")
         return plaintext
 
     def _accept_cleartext(self, data: bytes) -> bytes:
