@@ -95,8 +95,16 @@ class ConnectionTable:
     @property
     def is_crowded(self) -> bool:
         """Whether too many sockets of refused clients are still open."""
+        return len(self._sockets) > self._sockets_max()
+
+    def has_room_beside(self, sockets: int) -> bool:
+        """Return whether one more socket may become a client's, beside so many that are none yet."""
+        return self._limit() < 0 or len(self._sockets) + sockets < self._sockets_max()
+
+    def _sockets_max(self) -> int:
+        """Return how many sockets there may be, with those of clients that are told that there is no room."""
         limit = self._limit()
-        return len(self._sockets) > limit + min(_LINGERING_MAX, max(limit // 4, 1))
+        return limit + min(_LINGERING_MAX, max(limit // 4, 1))
 
     def closed(self, connection: Connection) -> None:
         """Move an ended connection to the recent ones; its counters go on in the totals."""

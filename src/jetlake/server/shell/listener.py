@@ -1,13 +1,13 @@
-"""The listener: accepts connections on one address."""
+"""The listener: accepts connections on one address, over TLS where it has a certificate."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Callable
-from ssl import SSLContext
 
 from jetlake.server.shell.sockets import listen
+from jetlake.server.shell.tls_socket import TlsListening, TlsSocket
 
 __all__ = ["TcpListener"]
 
@@ -17,10 +17,12 @@ class TcpListener:
 
     Attributes:
         port: the port that is listened on; 0 before the start.
+        handshakes: the sockets whose TLS handshake is not complete.
     """
 
     def __init__(self) -> None:
         self.port = 0
+        self.handshakes: set[TlsSocket] = set()
         self._servers: list[asyncio.Server] = []
 
     async def start(
@@ -28,12 +30,13 @@ class TcpListener:
         host: str,
         port: int,
         make_protocol: Callable[[], asyncio.Protocol],
-        ssl: SSLContext | None = None,
+        tls: TlsListening | None = None,
         sockets: list[socket.socket] | None = None,
     ) -> None:
         """Listen on the address, with a protocol of its own for each connection; port 0 takes any free one.
 
         Args:
+            tls: the protocols get what is decrypted; None = the connections are not encrypted.
             sockets: listen on the address already; None = there are none yet.
 
         Raises:
@@ -42,11 +45,14 @@ class TcpListener:
         loop = asyncio.get_running_loop()
         sockets = sockets or listen(host, port)
         self.port = sockets[0].getsockname()[1]
+        make = make_protocol if tls is None else lambda: TlsSocket(make_protocol, tls, self.handshakes)
         for each in sockets:
-            self._servers.append(await loop.create_server(make_protocol, sock=each, ssl=ssl, backlog=1024))
+            self._servers.append(await loop.create_server(make, sock=each, backlog=1024))
 
     def close(self) -> None:
-        """Accept no more connections; those that were accepted stay open."""
+        """Accept no more connections, and drop those in their TLS handshake; the others stay open."""
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for handshake in list(self.handshakes):
+            handshake.abort()

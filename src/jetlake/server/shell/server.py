@@ -275,7 +275,7 @@ class Server:
             from jetlake.server.shell.websocket.listener import WebSocketListener
         except ModuleNotFoundError:
             raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
-        self.websocket = WebSocketListener(self._services, self.make_connection)
+        self.websocket = WebSocketListener(self._services, self.make_connection, self._connection_table.has_room_beside)
         await self.websocket.start()
 
     def _start_leafnodes(self) -> None:

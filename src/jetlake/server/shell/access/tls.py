@@ -106,6 +106,7 @@ class TlsChannel:
     """The TLS of one connection: ciphertext in, plaintext out, and the other way round.
 
     Attributes:
+        object: the channel as Python's `ssl` knows it.
         established: the handshake is complete.
         ended: the peer has closed the channel.
     """
@@ -113,7 +114,7 @@ class TlsChannel:
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = False
         self.ended = False
 
@@ -126,7 +127,7 @@ class TlsChannel:
         self._incoming.write(data)
         try:
             if not self.established:
-                self._object.do_handshake()
+                self.object.do_handshake()
                 self.established = True
             return self._read_all()
         except ssl.SSLWantReadError:
@@ -138,7 +139,7 @@ class TlsChannel:
         chunks = []
         while True:
             try:
-                chunk = self._object.read(_READ_SIZE)
+                chunk = self.object.read(_READ_SIZE)
             except ssl.SSLWantReadError:
                 break
             if not chunk:
@@ -150,7 +151,7 @@ class TlsChannel:
     def _close(self) -> None:
         self.ended = True
         try:
-            self._object.unwrap()  # leaves close_notify to be sent
+            self.object.unwrap()  # leaves close_notify to be sent
         except ssl.SSLError:
             pass
 
@@ -158,7 +159,13 @@ class TlsChannel:
         """Encrypt; nothing when the peer has closed the channel, which ends both directions."""
         view = memoryview(b"" if self.ended else data)
         while view:
-            view = view[self._object.write(view) :]
+            view = view[self.object.write(view) :]
+        return self._outgoing.read()
+
+    def finish(self) -> bytes:
+        """Close the channel, and return the bytes that tell the peer so."""
+        if self.established and not self.ended:
+            self._close()
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
@@ -167,8 +174,8 @@ class TlsChannel:
 
     def certificate(self) -> Certificate | None:
         """Return the client's certificate; None when it showed none, or none was verified."""
-        return certificate_of(self._object)
+        return certificate_of(self.object)
 
     def describe(self) -> dict[str, str]:
         """Name version and cipher, with the keys of monitoring."""
-        return describe_tls(self._object)
+        return describe_tls(self.object)

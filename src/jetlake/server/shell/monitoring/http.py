@@ -23,6 +23,7 @@ from jetlake.server.shell.monitoring.pages import BODY_BYTES_MAX, Pages, answer_
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import gateways_report, routes_report, server_report
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.server.shell.tls_socket import TlsListening
 from jetlake.server.version import JETLAKE_VERSION
 from jetlake.store.steps import Steps
 
@@ -32,6 +33,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
 _CONNECTIONS_OF_PEER_MAX = 32
+_HANDSHAKES_MAX = 32
 _LARGE_BODIES_MAX = 8
 _IDLE_S = 30.0
 # A request must be complete within this time.
@@ -107,11 +109,16 @@ class Monitoring:
         options = settings.options
         if options.https and settings.tls_context is None:
             raise ConfigError("https_port needs the tls certificate of the server")
-        context = settings.tls_context if options.https else None
-        await self._listener.start(self.host, max(options.http_port or 0, 0), lambda: _Exchange(self), context)
+        tls = None
+        if options.https and settings.tls_context is not None and options.tls is not None:
+            tls = TlsListening(settings.tls_context, options.tls.timeout_s, self._has_room_for_handshake)
+        await self._listener.start(self.host, max(options.http_port or 0, 0), lambda: _Exchange(self), tls)
         self.port = self._listener.port
         kind = "https" if options.https else "http"
         self._log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
+
+    def _has_room_for_handshake(self) -> bool:
+        return len(self._listener.handshakes) < _HANDSHAKES_MAX
 
     @property
     def url(self) -> str:

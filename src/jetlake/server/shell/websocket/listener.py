@@ -10,11 +10,15 @@ from jetlake.server.config.options import Options, WebSocketOptions
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.listener import TcpListener
+from jetlake.server.shell.tls_socket import TlsListening
 from jetlake.server.shell.websocket.protocol import Client, WebSocketProtocol
 
 __all__ = ["WebSocketListener"]
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+# Sockets that may be in their upgrade, or in TLS before it, at the same time; more are dropped.
+_BEGINNING_MAX = 1000
 
 
 class WebSocketListener:
@@ -26,17 +30,24 @@ class WebSocketListener:
     Args:
         services: what the server gives its connections.
         make_connection: makes a connection with the services given to it.
+        has_room_beside: whether one more socket is accepted, beside so many that have no connection yet.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.
     """
 
-    def __init__(self, services: ConnectionServices, make_connection: Callable[[ConnectionServices], Client]) -> None:
+    def __init__(
+        self,
+        services: ConnectionServices,
+        make_connection: Callable[[ConnectionServices], Client],
+        has_room_beside: Callable[[int], bool],
+    ) -> None:
         self._server_settings = services.settings
         options = services.settings.options
         self.settings = Settings(_served(options), services.settings.loaded_ns, "WEBSOCKET")
         self._services = structs.replace(services, settings=self.settings)
         self._make_connection = make_connection
+        self._has_room_beside = has_room_beside
         self._listener = TcpListener()
         self._upgrading: set[WebSocketProtocol] = set()
 
@@ -57,7 +68,10 @@ class WebSocketListener:
         websocket = options.websocket
         assert websocket is not None
         context = self.settings.tls_context
-        await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, context)
+        tls = None
+        if context is not None and websocket.tls is not None:
+            tls = TlsListening(context, websocket.tls.timeout_s, self._has_room)
+        await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, tls)
         self.settings.port = self._listener.port
         host = f"[{options.host}]" if ":" in options.host else options.host
         log = self._services.log
@@ -66,7 +80,14 @@ class WebSocketListener:
             log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
     def _make_protocol(self) -> WebSocketProtocol:
-        return WebSocketProtocol(self._services, lambda: self._make_connection(self._services), self._upgrading)
+        return WebSocketProtocol(
+            self._services, lambda: self._make_connection(self._services), self._has_room, self._upgrading
+        )
+
+    def _has_room(self) -> bool:
+        """Return whether one more socket may begin its upgrade, or TLS before it."""
+        beginning = len(self._upgrading) + len(self._listener.handshakes)
+        return beginning < _BEGINNING_MAX and self._has_room_beside(beginning)
 
     def apply_settings(self) -> None:
         """Take over the settings of a reload."""

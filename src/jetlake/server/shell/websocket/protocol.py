@@ -20,9 +20,6 @@ __all__ = ["Client", "WebSocketProtocol"]
 _PIECE_BYTES = 4096
 _SHARE_S = 0.001
 
-# Sockets that may be in their upgrade at the same time; more are dropped.
-_UPGRADING_MAX = 1000
-
 _SECOND_NS = 1_000_000_000
 
 # Why a connection ended, and the close code that says it; all others are internal errors.
@@ -66,6 +63,7 @@ class WebSocketProtocol(asyncio.Protocol):
     Args:
         services: what the listener gives its connections.
         make_connection: makes the connection of an upgraded socket.
+        has_room: whether one more socket may begin its upgrade; otherwise it is dropped.
         upgrading: the sockets that are not upgraded yet, this one among them until it is.
     """
 
@@ -73,10 +71,12 @@ class WebSocketProtocol(asyncio.Protocol):
         self,
         services: ConnectionServices,
         make_connection: Callable[[], Client],
+        has_room: Callable[[], bool],
         upgrading: set[WebSocketProtocol],
     ) -> None:
         self._services = services
         self._make_connection = make_connection
+        self._has_room = has_room
         self._upgrading = upgrading
         options = services.settings.options
         assert options.websocket is not None
@@ -94,7 +94,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        if len(self._upgrading) >= _UPGRADING_MAX:
+        if not self._has_room():
             self.hang_up()
             return
         self._upgrading.add(self)

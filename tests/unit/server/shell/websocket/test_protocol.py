@@ -8,6 +8,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from jetlake.server.config.options import WebSocketOptions
+from jetlake.server.shell.websocket import listener
 from jetlake.server.shell.websocket.listener import WebSocketListener
 
 UPGRADE = (
@@ -29,7 +30,9 @@ def open_socket(make_server, connect):
 
     def open_socket(upgrade=UPGRADE, *, max_payload=1000, **options):
         server = make_server(websocket=WebSocketOptions(no_tls=True, **options), max_payload=max_payload)
-        server.websocket = WebSocketListener(server._services, server.make_connection)
+        server.websocket = WebSocketListener(
+            server._services, server.make_connection, server._connection_table.has_room_beside
+        )
         transport = type(connect(server).transport)()
         protocol = server.websocket._make_protocol()
         protocol.connection_made(transport)
@@ -88,14 +91,21 @@ async def test_a_stopping_server_drops_sockets_in_their_upgrade(open_socket):
 
 
 async def test_sockets_in_their_upgrade_are_counted(open_socket, monkeypatch):
-    from jetlake.server.shell.websocket import protocol as module
-
-    monkeypatch.setattr(module, "_UPGRADING_MAX", 2)
+    monkeypatch.setattr(listener, "_BEGINNING_MAX", 2)
     server, _, first = open_socket(b"")
     others = [type(first)() for _ in range(2)]
     for transport in others:
         server.websocket._make_protocol().connection_made(transport)
     assert [transport.aborted for transport in (first, *others)] == [False, False, True]
+
+
+async def test_sockets_in_their_upgrade_leave_the_store_its_files(open_socket):
+    server, _, first = open_socket(b"")
+    server._connection_table.limit_to(4)  # clients, and one that is told that there is no room
+    others = [type(first)() for _ in range(5)]  # beside the client of the fixture
+    for transport in others:
+        server.websocket._make_protocol().connection_made(transport)
+    assert [transport.aborted for transport in (first, *others)] == [False] * 4 + [True] * 2
 
 
 async def test_a_message_beyond_the_limit_is_refused_by_its_first_bytes(open_socket):
