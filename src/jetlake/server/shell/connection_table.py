@@ -17,7 +17,7 @@ __all__ = ["ConnectionObserver", "ConnectionTable"]
 
 # Connections that have ended and are still shown on request.
 _CLOSED_KEPT = 1000
-# Sockets of clients that were turned away and may linger.
+# Sockets of refused clients that may linger.
 _LINGERING_MAX = 32
 # How long a clean stop waits for its last bytes to be taken.
 _STOP_S = 1.0
@@ -27,7 +27,7 @@ _CONNECTIONS_FULL = "maximum connections exceeded"
 
 
 class ConnectionObserver(Protocol):
-    """Someone who follows the clients of a server."""
+    """An observer of the clients that connect to and disconnect from a server."""
 
     def connected(self, connection: Connection) -> None:
         """Note a client that was authenticated."""

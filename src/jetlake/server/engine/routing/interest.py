@@ -72,7 +72,7 @@ class Imported(Protocol):
 
 
 class InterestObserver(Protocol):
-    """The one who tells other servers of an account's interest."""
+    """An observer of an account's interest, which announces it to other servers."""
 
     def added(self, subject: bytes, queue: bytes) -> None:
         """Count one more recipient of the subject."""

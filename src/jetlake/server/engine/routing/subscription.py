@@ -26,7 +26,7 @@ __all__ = [
 
 
 class EndListener(Protocol):
-    """The one who has to know that a subscriber is closed."""
+    """A listener for the end of subscribers."""
 
     def subscriber_ended(self, subscriber: Subscriber) -> None:
         """React to the end of a subscriber."""
@@ -163,16 +163,16 @@ Take = Callable[[bytes, bytes, bytes, bytes, bytes, "Subscriber | None"], bool]
 
 
 class Crossing(Struct, frozen=True):
-    """The way of a relay's messages into another account, for whoever traces one."""
+    """How a relay's messages get into the target account, for message traces."""
 
     account: str
-    """The account beyond."""
+    """The target account."""
     is_service: bool
     """The messages are requests to a service; otherwise a stream's messages."""
     rename: Callable[[bytes], bytes | None]
-    """Return the subject beyond of a subject here."""
+    """Return the subject in the target account of a subject here."""
     find_recipients: Callable[[bytes], list[tuple[Subscription, ...]]]
-    """Return the subscriptions beyond that get a message with this subject beyond: one of each tuple."""
+    """Return the target account's subscriptions to a subject of that account; one of each tuple gets a message."""
     allows_trace: bool
     """Whether a trace may show them."""
 

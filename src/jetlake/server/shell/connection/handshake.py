@@ -32,7 +32,7 @@ _ACCOUNT_FULL = "maximum account active connections exceeded"
 
 
 class Handshake:
-    """The way of a connection from its first byte to an authenticated session.
+    """The handshake of a connection, from its first byte to an authenticated session.
 
     Args:
         session: bound to the user once the client is authenticated.
@@ -295,7 +295,7 @@ class Handshake:
         return True
 
     def is_authenticated(self) -> bool:
-        """Tell whether the client may send anything: it is authenticated, or clients without credentials are let in."""
+        """Return whether the client is authenticated; binds the default user where credentials are not required."""
         if self._session.identity is None:
             default = self._settings.authenticator.default
             return default is not None and self._bind(default)

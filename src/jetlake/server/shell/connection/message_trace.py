@@ -155,7 +155,7 @@ class MessageTrace:
         self._events.append({"type": hop, "ts": format_time(self._clock.now_ns()), **fields})
 
     def _cross(self, crossing: Crossing, subject: bytes) -> list[tuple[str, tuple[Subscription, ...]]]:
-        """Note that the message leaves for another account, and return who gets it there as far as that is told."""
+        """Note that the message crosses into another account; return the recipients there that the trace may show."""
         beyond = crossing.rename(subject)
         if beyond is None:
             return []

@@ -67,16 +67,16 @@ class WebSocketTransport(asyncio.Transport):
         return self._socket.can_write_eof()
 
     def write_eof(self) -> None:
-        self._say_goodbye()
+        self._send_close_frame()
         self._socket.write_eof()
 
     def close(self) -> None:
-        self._say_goodbye()
+        self._send_close_frame()
         self._socket.close()
 
     def abort(self) -> None:
         self._socket.abort()
 
-    def _say_goodbye(self) -> None:
+    def _send_close_frame(self) -> None:
         if frame := self._close_frame():
             self._socket.write(frame)

@@ -1,4 +1,4 @@
-"""The HTTP request that opens a WebSocket: who may come in, and what the request says about the client."""
+"""The HTTP request that opens a WebSocket: which requests are refused, and the client's cookies and address."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def refusal(request: Request, options: WebSocketOptions, *, is_encrypted: bool) 
 def _is_allowed(origin: str, host: str, options: WebSocketOptions, *, is_encrypted: bool) -> bool:
     if not options.same_origin and not options.allowed_origins:
         return True
-    place = _place(origin)
-    if place is None:
+    parsed = _parse_origin(origin)
+    if parsed is None:
         return False
-    if options.same_origin and place != _place(f"{'https' if is_encrypted else 'http'}://{host}"):
+    if options.same_origin and parsed != _parse_origin(f"{'https' if is_encrypted else 'http'}://{host}"):
         return False
-    return not options.allowed_origins or place in map(_place, options.allowed_origins)
+    return not options.allowed_origins or parsed in map(_parse_origin, options.allowed_origins)
 
 
-def _place(url: str) -> tuple[str, str, int] | None:
+def _parse_origin(url: str) -> tuple[str, str, int] | None:
     """Split an origin into scheme, host and port; None for one that has no host, such as `null`."""
     try:
         parts = urlsplit(url)
