@@ -41,7 +41,7 @@ __all__ = ["Client", "connect"]
 P = ParamSpec("P")
 
 _FLUSH_S = 10.0
-_FAREWELL_S = 3.0
+_SHUTDOWN_S = 3.0
 
 
 class Client(Facade):
@@ -75,7 +75,7 @@ class Client(Facade):
     server = View[str]("The address of the server that it is, or was last, connected to.")
     servers = View[list[str]]("The addresses of all servers that are known, named, or advertised by a cluster.")
     max_payload = View[int]("The most bytes of headers and payload that the server takes.")
-    reconnects = View[int]("How often the connection was made anew.")
+    reconnects = View[int]("How often the client has reconnected.")
     statistics = View[Statistics]("Messages and bytes received and sent so far, over all connections.")
     last_error = View[Exception | None]("The last error that no call could raise; None if there was none.")
 
@@ -316,7 +316,7 @@ def _open(options: ConnectOptions) -> Client:
     except BaseException:
         thread.stop()
         raise
-    port.farewell = partial(_say_farewell, inner._connection, outlet, port)
+    port.shutdown = partial(_shut_down, inner._connection, outlet, port)
     port.sockets = inner._connection.sockets
     thread.keep(name)
     made = Client(inner, thread, outlet)
@@ -324,11 +324,11 @@ def _open(options: ConnectOptions) -> Client:
     return made
 
 
-async def _say_farewell(connection: Connection, outlet: ThreadOutlet, port: LoopPort) -> None:
+async def _shut_down(connection: Connection, outlet: ThreadOutlet, port: LoopPort) -> None:
     """Send what waits and wait for the acknowledgements of what was published, but not for ever; then close."""
     outlet.flush()
     try:
-        async with asyncio.timeout(_FAREWELL_S):
+        async with asyncio.timeout(_SHUTDOWN_S):
             await port.empty_queues()
             await outlet.flushed()
             await asyncio.gather(
@@ -336,7 +336,7 @@ async def _say_farewell(connection: Connection, outlet: ThreadOutlet, port: Loop
                 return_exceptions=True,
             )
             if connection.is_connected:
-                await connection.flush(_FAREWELL_S)
+                await connection.flush(_SHUTDOWN_S)
     except (TimeoutError, JetlakeError):
         pass  # What is not acknowledged is reported by the windows when the connection closes.
     connection.close()

@@ -137,7 +137,7 @@ class ThreadOutlet:
 
     async def _relieve(self) -> None:
         await self.flushed()
-        await self._connection.relieve()
+        await self._connection.apply_back_pressure()
 
     async def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
         """Send an acknowledgement and wait for the answer."""

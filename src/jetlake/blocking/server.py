@@ -81,7 +81,7 @@ class Server:
         if self._thread is not None:
             raise ConfigError("this server was started before; make a new one")
         self._thread = thread = LoopThread("jetlake-server", noun="server")
-        thread.port.farewell = self._inner.stop
+        thread.port.shutdown = self._inner.stop
         try:
             thread.call(self._inner.start())
         except BaseException:

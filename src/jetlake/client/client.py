@@ -91,7 +91,7 @@ class Client:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made anew."""
+        """How often the client has reconnected."""
         return self._connection.reconnects
 
     @property
@@ -368,7 +368,7 @@ class Client:
         wait_s = timeout_s(timeout) or _FLUSH_S
         try:
             async with asyncio.timeout(wait_s):
-                await self._connection.make_anew(wait_s / 2)
+                await self._connection.reconnect(wait_s / 2)
         except TimeoutError:
             raise RequestTimeoutError(f"there is no new connection within {wait_s:g} s") from None
 

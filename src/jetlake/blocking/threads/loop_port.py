@@ -143,7 +143,7 @@ class LoopPort:
         noun: what runs on the loop, for messages: a client or a server.
         is_shut: whether it takes no more.
         has_ended: set when the loop's thread has ended.
-        farewell: writes what waits and closes the connection, for clients that nobody closes.
+        shutdown: writes what waits and closes the connection of a client that was never closed.
         sockets: gives the open sockets' file descriptors.
         queues: what has to be emptied before the loop may end.
     """
@@ -153,7 +153,7 @@ class LoopPort:
         self.noun = noun
         self.is_shut = False
         self.has_ended = Latch()
-        self.farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.shutdown: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.sockets: Callable[[], list[int]] = list
         # Re-entrant, since the garbage collection of a client may come in the middle of a call.
         self._gate = threading.RLock()
@@ -242,15 +242,15 @@ class LoopPort:
                 self.loop.call_soon_threadsafe(self.loop.stop)
 
     def leave(self) -> None:
-        """Begin the farewell, and end the loop after it; from any thread, without waiting."""
+        """Run `shutdown` and stop the loop after it; from any thread, without waiting."""
         try:
-            self.post(self._begin_farewell)
+            self.post(self._begin_shutdown)
         except ConnectionClosedError:
             pass
 
-    def _begin_farewell(self) -> None:
-        assert self.farewell is not None
-        self._leaving = self.loop.create_task(self.farewell())
+    def _begin_shutdown(self) -> None:
+        assert self.shutdown is not None
+        self._leaving = self.loop.create_task(self.shutdown())
         self._leaving.add_done_callback(lambda _: self.shut())
 
     def _run(self) -> None:

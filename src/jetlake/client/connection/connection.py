@@ -89,7 +89,7 @@ class Connection:
         self.turn_frames = self._outbox.frames
         self.end_turn = self._outbox.end_turn
         self.expect_frames = self._outbox.expect_frames
-        self.relieve = self._outbox.relieve
+        self.apply_back_pressure = self._outbox.apply_back_pressure
         self.forget_unsent = self._outbox.forget_unsent
         traffic = self._outbox.traffic
         self._table = SubscriptionTable(message_type, self._outbox, self._control, self._complete, self._fail, traffic)
@@ -178,7 +178,7 @@ class Connection:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made anew."""
+        """How often the client has reconnected."""
         return self._link.reconnects
 
     def sockets(self) -> list[int]:
@@ -250,11 +250,11 @@ class Connection:
         await asyncio.gather(*(receiver.wind_down() for receiver in self.receivers()))
         await asyncio.gather(*(receiver.settle() for receiver in self.receivers()))
 
-    async def make_anew(self, timeout_s: float) -> None:
-        """Send what was written, leave the server, and wait for the next connection.
+    async def reconnect(self, timeout_s: float) -> None:
+        """Flush, close the connection, and wait for the next one.
 
         Args:
-            timeout_s: how long the server may take for what was written; one that takes longer is left all the same.
+            timeout_s: how long the flush may take; a server that takes longer is left all the same.
 
         Raises:
             ConnectionClosedError: no server takes the client any more.
@@ -264,7 +264,7 @@ class Connection:
                 await self.flush(timeout_s)
             except (DisconnectedError, RequestTimeoutError):
                 pass
-        self._link.abort(ClientConnectionError("the connection is made anew, as asked for"))
+        self._link.abort(ClientConnectionError("the client reconnects, as force_reconnect asked for"))
         await self._link.connected_again()
 
     def when_gone(self, owner: object, release: Callable[[], None]) -> Callable[[], object]:

@@ -25,8 +25,8 @@ class InboxUser(Protocol):
     def receive_run(self, messages: list[Message]) -> None:
         """Take many messages of one read that all have a reply subject."""
 
-    def look(self) -> None:
-        """Look at the time: what `PooledInbox.look_at` was told may be due."""
+    def check_deadline(self) -> None:
+        """Check whether the deadline that `PooledInbox.call_at` was given has passed."""
 
     def ended(self, error: Exception | None) -> None:
         """End: no more answers will come, for the connection is closed, or the server refuses the inbox."""
@@ -70,12 +70,12 @@ class PooledInbox(Receiver):
         self._next += 1
         return self._prefix + b"%d" % self._next
 
-    def look_at(self, when: float) -> None:
-        """Let the user look at the time then, and perhaps before: at what an earlier user was waiting for."""
+    def call_at(self, when: float) -> None:
+        """Call `check_deadline` of the user then, and perhaps before: an earlier user's timer may still be set."""
         timer = self._timer
         if timer is None or timer.when() > when:
             self.stop_timer()
-            self._timer = self._loop.call_at(when, self._look)
+            self._timer = self._loop.call_at(when, self._timer_fired)
 
     def stop_timer(self) -> None:
         """Cancel the timer, if there is one."""
@@ -83,10 +83,10 @@ class PooledInbox(Receiver):
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None
         if self.user is not None:
-            self.user.look()
+            self.user.check_deadline()
 
     def receive(self, messages: list[Message]) -> None:
         if self.user is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jetlake.client.connection.wire_protocol import WireProtocol
     from jetlake.client.messages.message import Message
 
-__all__ = ["Outbox", "Relief", "check_loop"]
+__all__ = ["BackPressure", "Outbox", "check_loop"]
 
 _TURN_BYTES_MAX = 64 * 1024
 _TURN_FRAMES_MAX = 256
@@ -163,7 +163,7 @@ class Outbox:
         self._growing.append((len(self.frames), grow))
         self.frames.append(frame)
 
-    def send_bulk(self, frame: bytes) -> Ready | Relief:
+    def send_bulk(self, frame: bytes) -> Ready | BackPressure:
         """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
         if self.frames:
             self.frames.append(frame)
@@ -172,7 +172,7 @@ class Outbox:
         self._turn_bytes += len(frame)
         if self._turn_bytes < _TURN_BYTES_MAX:
             return READY
-        return Relief(self)
+        return BackPressure(self)
 
     def expect_frames(self) -> None:
         """Write at the end of this turn what is sent until then.
@@ -206,8 +206,8 @@ class Outbox:
             self.frames[position], count = grow()
             self.traffic.frames_sent += count - 1
 
-    async def relieve(self) -> None:
-        """Write what waits, let the event loop read, and wait until the socket takes more."""
+    async def apply_back_pressure(self) -> None:
+        """Write what waits, let the event loop read, and wait while the socket's buffer is full."""
         self.end_turn()
         await asyncio.sleep(0)
         if self._wire is not None:
@@ -316,8 +316,8 @@ def _publish_sizes(frames: bytes) -> list[int]:
     return sizes
 
 
-class Relief:
-    """Awaiting it makes a fast writer wait for the socket; leaving it alone is allowed."""
+class BackPressure:
+    """Makes a fast writer wait while the socket's buffer is full, if the writer awaits it; nobody has to."""
 
     __slots__ = ("_outbox",)
 
@@ -325,4 +325,4 @@ class Relief:
         self._outbox = outbox
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._outbox.relieve().__await__()
+        return self._outbox.apply_back_pressure().__await__()

@@ -68,7 +68,7 @@ class Requests(Receiver):
         inbox_prefix: the first tokens of the inbox.
         outbox: keeps requests while no server is connected, and drops those that nobody waits for any more.
         subscribe: subscribes the inbox.
-        reconnects: how often the connection was made anew so far.
+        reconnects: how often the client has reconnected so far.
     """
 
     __slots__ = (

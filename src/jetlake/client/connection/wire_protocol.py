@@ -167,7 +167,7 @@ class WireProtocol(asyncio.Protocol):
         """Close at once; nothing that is buffered is written."""
         if self._is_started:
             self._is_started = False
-            self._feed = _deaf
+            self._feed = _discard
             self.resume_writing()
             self._on_lost(self, error)
         else:
@@ -201,7 +201,7 @@ class WireProtocol(asyncio.Protocol):
                 waiting.exception()  # Retrieved here, so that asyncio logs no exception that nothing awaits.
 
 
-def _deaf(data: bytes) -> list[Frame]:
+def _discard(data: bytes) -> list[Frame]:
     return []
 
 

@@ -28,6 +28,6 @@ class Statistics(Struct, frozen=True):
     bytes_sent: int
     """Bytes written to servers, protocol included."""
     reconnects: int
-    """How often the connection was made anew."""
+    """How often the client has reconnected."""
     subscriptions: int
     """Subscriptions that are open now, those for answers included."""

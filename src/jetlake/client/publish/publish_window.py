@@ -13,12 +13,12 @@ from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.ack_deadlines import AckDeadlines
 from jetlake.client.publish.failures import Failures, looks_stored, refusal
+from jetlake.client.publish.message_retries import MessageRetries, is_passing
 from jetlake.client.publish.message_sender import MessageSender
 from jetlake.client.publish.messages_under_way import MessagesUnderWay
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.single_message import SingleMessage
 from jetlake.client.publish.stream_search import StreamSearch
-from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
 from jetlake.client.publish.window_room import WindowRoom
 from jetlake.errors import ConnectionClosedError, DisconnectedError, InvalidOptionError, PermissionsError
 from jetlake.protocol.nuid import new_inbox
@@ -48,10 +48,10 @@ class PublishWindow(Receiver):
         "_is_released",
         "_pending",
         "_prefix",
+        "_retries",
         "_room",
         "_sender",
         "_under_way",
-        "_unheard",
         "ack_timeout_s",
         "bytes_max",
         "changed",
@@ -114,7 +114,7 @@ class PublishWindow(Receiver):
         self.put = self._sender.put
         self.put_message = self._sender.put_message
         self.put_run = self._sender.put_run
-        self._unheard = UnheardMessages(
+        self._retries = MessageRetries(
             self.loop,
             self._pending,
             retries=retries,
@@ -269,7 +269,7 @@ class PublishWindow(Receiver):
         if pending.retries is not None or pending.timeout_s is None:
             self._pending[reply] = self._pending.pop(reply)
             self._deadlines.restart(reply, pending)
-        self._unheard.add(reply, pending)
+        self._retries.add(reply, pending)
         return True
 
     def _send_again(self, replies: list[bytes]) -> None:
@@ -287,7 +287,7 @@ class PublishWindow(Receiver):
 
         A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
         """
-        if pending.has_id and reply not in self._unheard:
+        if pending.has_id and reply not in self._retries:
             self._connection.send(pending.frame(reply))
 
     def disconnected(self) -> None:
@@ -303,7 +303,7 @@ class PublishWindow(Receiver):
     def reconnected(self) -> None:
         self._sender.is_connected = True
         self._deadlines.clear()
-        self._unheard.clear()
+        self._retries.clear()
         self._give_up_larger()
         # In the order of publishing, which later attempts have changed.
         for reply in sorted(self._pending, key=self._sender.number):
@@ -330,7 +330,7 @@ class PublishWindow(Receiver):
         self.sid = b""
         self._denied.take(error, self._connection.reconnects)
         self._deadlines.stop()
-        self._unheard.stop_search()
+        self._retries.stop_search()
         self._split_all()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")

@@ -30,7 +30,7 @@ from jetlake.protocol import encoder
 __all__ = ["Fetch"]
 
 
-@hides("disconnected", "ended", "forbidden", "look", "receive", "receive_run")
+@hides("disconnected", "ended", "forbidden", "check_deadline", "receive", "receive_run")
 class Fetch:
     """Messages that were asked for once.
 
@@ -170,7 +170,7 @@ class Fetch:
         else:
             connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
         connection.end_turn()
-        inbox.look_at(state.deadline())
+        inbox.call_at(state.deadline())
 
     async def _wait(self) -> None:
         """Wait until something has changed; send a lost pull again."""
@@ -272,7 +272,7 @@ class Fetch:
         else:
             mailbox.wake()
 
-    def look(self) -> None:
+    def check_deadline(self) -> None:
         """End the fetch, or send its pull again, if the server is silent for too long."""
         state, mailbox, inbox = self._state, self._mailbox, self._inbox
         assert state is not None and mailbox is not None and inbox is not None
@@ -282,4 +282,4 @@ class Fetch:
             self._release_inbox(reusable=False)
             self._tell(state, mailbox)
         else:
-            inbox.look_at(state.deadline())
+            inbox.call_at(state.deadline())

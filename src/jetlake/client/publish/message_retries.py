@@ -9,7 +9,7 @@ from jetlake.client.publish.single_message import SingleMessage
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.errors import NoRespondersError
 
-__all__ = ["UnheardMessages", "is_passing"]
+__all__ = ["MessageRetries", "is_passing"]
 
 _RETRY_WAIT_S = 0.25
 # A message without a timeout of its own waits so long for a cluster that elects its stream's leader.
@@ -23,8 +23,8 @@ def is_passing(pending: SingleMessage, error: Exception) -> bool:
     return pending.has_id and is_in_process(error)
 
 
-class UnheardMessages:
-    """The messages of a publish window that are sent again after a moment.
+class MessageRetries:
+    """Retries the messages of a publish window that found no stream, or were refused for the moment.
 
     Args:
         loop: the event loop.
