@@ -219,7 +219,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Write what is buffered and end everything; calling it again does nothing."""
+        """Write what is buffered, close, and end all subscriptions; calling it again does nothing."""
         check_loop(self.loop)
         self._close(None)
 
@@ -245,7 +245,7 @@ class Connection:
         await self._events.finish()
 
     async def wind_down(self) -> None:
-        """End everything that receives, without loss; then wait for the answers to what was published."""
+        """Drain all subscriptions and reads, then wait for the answers to requests and publishes."""
         check_loop(self.loop)
         await asyncio.gather(*(receiver.wind_down() for receiver in self.receivers()))
         await asyncio.gather(*(receiver.settle() for receiver in self.receivers()))
@@ -268,7 +268,7 @@ class Connection:
         await self._link.connected_again()
 
     def when_gone(self, owner: object, release: Callable[[], None]) -> Callable[[], object]:
-        """Call the function on the event loop once the owner is garbage; what is returned takes that back."""
+        """Call `release` on the event loop once the owner is garbage-collected; calling the result cancels that."""
         finalizer = weakref.finalize(owner, _call_on_loop, self.loop, release)
         finalizer.atexit = False
         return finalizer.detach

@@ -40,7 +40,7 @@ class ConnectionState(Enum):
 
 
 class LinkEvents(Protocol):
-    """What a link tells."""
+    """The events of a `ServerLink`."""
 
     def connected(self, wire: WireProtocol, *, is_first: bool) -> None:
         """Take note that a server accepted the client."""

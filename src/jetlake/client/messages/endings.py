@@ -35,7 +35,7 @@ class Endings:
 
     @contextmanager
     def leaving(self, *, is_child_included: bool = True) -> Iterator[None]:
-        """Let nobody wait for the current worker meanwhile.
+        """Exclude the current worker from what `finished` waits for, while the block runs.
 
         Args:
             is_child_included: also when the current task was only started by a worker, which perhaps does not wait for

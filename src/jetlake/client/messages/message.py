@@ -172,7 +172,7 @@ class Message(Struct, gc=False, eq=False):
         await self._confirm(self.term_body(reason), timeout)
 
     def in_progress(self) -> Ready:
-        """Say that the work goes on: the wait for the acknowledgement starts anew."""
+        """Extend the ack wait: the server waits as long again for the acknowledgement."""
         if not self._settled:
             outlet, reply = self._answerable()
             outlet.send(encoder.pub(reply, b"", b"+WPI"))
@@ -259,7 +259,7 @@ def nak_body(delay: Seconds | None) -> bytes:
 
 
 def give_back(messages: Iterable[Message]) -> None:
-    """Refuse what was asked for and not taken, so that somebody else may have it at once."""
+    """Nak messages that were fetched and not handed out, so that another client gets them at once."""
     for message in messages:
         try:
             message.nak()

@@ -43,7 +43,7 @@ class MessageBatch(list[M]):
         return self._settle(self[0].term_body(reason)) if self else READY
 
     def in_progress(self) -> Ready:
-        """Say that the work on all messages goes on: the wait for their acknowledgement starts anew."""
+        """Extend the ack wait of all messages: the server waits as long again for their acknowledgement."""
         self._send(b"+WPI")
         return READY
 

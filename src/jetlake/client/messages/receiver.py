@@ -78,7 +78,7 @@ class Receiver(ABC):
         """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""
 
     async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
-        """End without loss because the client drains, and return when what was received is done."""
+        """Drain: end without loss, and return when what was received is handled."""
 
     async def settle(self) -> None:  # noqa: B027  not every receiver cares
         """Return when what was published is answered; the client drains, and nothing receives any more."""
@@ -87,7 +87,7 @@ class Receiver(ABC):
         """Take note that the server refused to publish to this subject."""
 
     def abandon(self) -> None:  # noqa: B027  not every receiver cares
-        """Winding down took too long: stop whatever still works."""
+        """Cancel the callbacks that still run: draining took too long."""
 
     def disconnected(self) -> None:  # noqa: B027  not every receiver cares
         """Take note that the connection was lost; the next one gets the subscription again."""

@@ -25,7 +25,7 @@ _SHUTDOWN_WAIT_S = 1.0
 
 
 class PullState:
-    """What one consume has asked its server for.
+    """The outstanding pulls of one consume, and when the next one is due.
 
     Attributes:
         outstanding: messages (or bytes) asked for and not received.
@@ -182,7 +182,7 @@ class PullState:
             self.outstanding -= self._open.pop()
 
     def _settle(self, amount: int) -> None:
-        """Take off what is no longer asked for."""
+        """Subtract what is no longer outstanding, from the oldest pull on."""
         amount = min(amount, self.outstanding)
         self.outstanding -= amount
         pulls = self._open
@@ -218,7 +218,7 @@ class PullState:
         return self.is_connected and self.outstanding > 0 and now >= self._last_heard + self._silence_s
 
     def start_over(self, now: float) -> None:
-        """Count nothing as asked for any more, and measure silence from now."""
+        """Forget all outstanding pulls, and measure silence from now."""
         self._reset()
         self._last_heard = now
         self._retry_at = 0.0
