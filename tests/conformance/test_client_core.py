@@ -376,6 +376,16 @@ async def scripted():
         await listener.wait_closed()
 
 
+async def test_the_payload_limit_of_an_account_is_known(start, clients):
+    limits = "limits { max_payload: 1024 }"
+    server = await start(f"accounts {{ A {{ users: [{{user: a, password: a}}], {limits} }} }}", ["no_jetstream"])
+    client = await clients(server, user="a", password="a", reconnect_wait=0.01)
+    for _ in range(2):
+        await client.flush()
+        assert client.max_payload == 1024
+        await client.force_reconnect()
+
+
 async def test_an_info_right_behind_the_welcome_counts(scripted):
     ducks = []
     later = b'INFO {"max_payload":1024,"headers":true,"connect_urls":["127.0.0.1:9"],"ldm":true}\r\n'
