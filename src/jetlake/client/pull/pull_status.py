@@ -95,6 +95,6 @@ def _number(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text)
+        return max(0, int(text))  # A negative count would add to what is outstanding.
     except ValueError:
         return None

@@ -49,3 +49,8 @@ def test_is_read_from_the_header():
     assert read_status(Message(b"i", b"1", b"", header, b"")) == PullStatus(100, "Idle Heartbeat", None, None, 4)
     header = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: many\r\n\r\n"
     assert read_status(Message(b"i", b"1", b"", header, b"")).pending_messages is None
+
+
+def test_no_count_is_negative():
+    header = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: -3\r\nNats-Pending-Bytes: -77\r\n\r\n"
+    assert read_status(Message(b"i", b"1", b"", header, b"")) == PullStatus(408, "Request Timeout", 0, 0)
