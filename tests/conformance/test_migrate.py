@@ -12,6 +12,7 @@ from servers import BIN, make_server
 import jetlake
 from jetlake import JetlakeError
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.client.moving.marks import PAUSED_UNTIL, is_closed, is_staged
 from jetlake.client.moving.migration import Migration
 from jetlake.client.moving.staged_publisher import StagedPublisher
@@ -172,6 +173,24 @@ async def test_a_message_id_that_came_again_after_its_window_moves_too(ends):
     moved = await migration.run()
     assert "duplicate" in moved.whole_because
     assert await content(target) == await content(source)
+
+
+async def test_a_subject_whose_bytes_are_no_text_moves_too(ends):
+    source, target = ends
+    stream, _ = await fill(source)
+    migration = Migration(source, target, "S", **BULK_FIRST)
+    await migration._copy_bulk(stream, None)
+    odd = b"s.\xff".decode("utf-8", "surrogateescape")
+
+    def publish_raw() -> None:
+        with connect_socket(str(source.api.connection.address)) as connection:
+            connection.request(b"s.\xff", b"odd")
+
+    await asyncio.to_thread(publish_raw)
+    moved = await migration.run()
+    assert moved.whole_because == ""
+    reader = (await target.stream("S")).ordered(deliver_policy="last")
+    assert [message.subject for message in await reader.fetch(1, no_wait=True)] == [odd]
 
 
 async def bucket(js):

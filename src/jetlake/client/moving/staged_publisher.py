@@ -58,7 +58,7 @@ class StagedPublisher:
         size = len(header) + len(payload)
         while self._sizes and (len(self._sizes) >= WINDOW_MESSAGES or self._bytes + size > _WINDOW_BYTES):
             await self._acknowledged()
-        place = self._prefix + subject.encode()
+        place = self._prefix + subject.encode("utf-8", "surrogateescape")
         reply = self._answers.subject
         if header:
             self._connection.send(encoder.hpub(place, reply, header, payload))
