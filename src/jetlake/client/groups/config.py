@@ -1,4 +1,4 @@
-"""What consumer groups keep in their bucket, in the layout of the Go library `pcgroups`, and which member has what.
+"""The configurations of consumer groups in the layout of the Go library `pcgroups`, and the partitions of members.
 
 A partition is a number that stands in the first token of a subject. A group has as many partitions as it may have
 members, and shares them out among those that it has.
@@ -167,7 +167,7 @@ def with_mappings(config: GroupConfig, mappings: Mapping[str, Sequence[int]] | N
 
 
 def is_same_group(one: GroupConfig, other: GroupConfig) -> bool:
-    """Tell whether two configurations are of one group: an elastic one may have other members, and none may be null."""
+    """Return whether two configurations are of one group; the members of an elastic one may differ."""
     if isinstance(one, ElasticGroupConfig) and isinstance(other, ElasticGroupConfig):
         return _fixed(one) == _fixed(other)
     return one == other

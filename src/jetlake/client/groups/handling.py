@@ -110,7 +110,7 @@ class Handling:
                 self.acked = message.raw_reply
 
     async def _has(self, message: Message) -> bool:
-        """Tell whether the message is this instance's for some time; one that is not comes again, if nobody handles it.
+        """Return whether the message belongs to this instance for some time; another comes again, if nobody handles it.
 
         With one message out at a time, every message was delivered after the one before it was begun. One that may
         have been on its way for longer is asked for: an instance that was frozen finds it in its socket.

@@ -1,4 +1,4 @@
-"""Where a consumer group is on the server: the key of its configuration, and the consumers of its members."""
+"""The names of a consumer group on the server: the key of its configuration, and the consumers of its members."""
 
 from __future__ import annotations
 

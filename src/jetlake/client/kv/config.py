@@ -1,4 +1,4 @@
-"""What a bucket can be told, and the stream that holds it."""
+"""The options of a bucket, and the stream that holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HISTORY_MAX = 64
 
 
 class BucketOptions(TypedDict, total=False):
-    """What a bucket can be told."""
+    """The options of a bucket."""
 
     description: str
     """Free text, up to 4096 bytes."""
@@ -40,7 +40,7 @@ class BucketOptions(TypedDict, total=False):
     limit_marker_ttl: Seconds
     """Seconds that the marker of a key whose time is over lives; allows keys a life of their own."""
     placement: Placement | dict[str, Any]
-    """Where in a cluster."""
+    """The servers of a cluster that may hold it."""
     republish: Republish | dict[str, Any]
     """Publishes changes again."""
     mirror: StreamSource | dict[str, Any]

@@ -21,14 +21,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Operation(StrEnum):
-    """What happened to the key; equal to the word itself, as in `entry.operation == "put"`."""
+    """The change that a revision made to its key; equal to the word itself, as in `entry.operation == "put"`."""
 
     PUT = "put"
-    """It got a value."""
+    """The key got a value."""
     DELETE = "delete"
-    """It was deleted; older revisions are still there."""
+    """The key was deleted; older revisions are still there."""
     PURGE = "purge"
-    """It was deleted together with its older revisions, or its time was over."""
+    """The key was deleted together with its older revisions, or its time to live was over."""
 
 
 # The server's own markers, by the reason that they give.

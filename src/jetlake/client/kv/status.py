@@ -1,4 +1,4 @@
-"""What a bucket is like, and how much is in it, as its stream's info says."""
+"""The status of a bucket: its limits and its size, read from its stream's info."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BucketStatus(Struct, frozen=True):
     bytes: int
     """Bytes in it."""
     stream: StreamInfo
-    """All that the server says."""
+    """The info of the stream that holds it."""
 
 
 def read_status(info: StreamInfo) -> BucketStatus:

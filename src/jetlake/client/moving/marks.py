@@ -43,10 +43,10 @@ PAUSED_UNTIL = "2200-01-01T00:00:00Z"
 
 
 class Fence(Value, frozen=True):
-    """What a source needs to be opened again."""
+    """The state from which a source is opened again."""
 
     subjects: tuple[str, ...]
-    """What the stream captured."""
+    """The subjects that the stream captured."""
     closed_at: str = ""
     """When the stream was closed for publishers; empty while it is open."""
     pauses: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What decides how a stream is moved: whether it can be, and whether its bulk is copied before the pause or in it."""
+"""The plan of a move: whether a stream can be moved, and whether its bulk is copied before the pause or in it."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Tail:
         return True
 
     async def is_equal(self) -> bool:
-        """Tell whether what was sent last before an interruption is at the sequences that it has at the source."""
+        """Return whether the messages sent last before an interruption have the same sequences as at the source."""
         last = (await self._target.info()).state.last_seq
         sequences = range(max(1, last - 2 * WINDOW_MESSAGES), last + 1)
         for place in range(0, len(sequences), _REQUESTS_MAX):

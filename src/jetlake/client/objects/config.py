@@ -29,7 +29,7 @@ class ObjectStoreOptions(TypedDict, total=False):
     compression: Literal["none", "s2"]
     """How it is compressed."""
     placement: Placement | dict[str, Any]
-    """Where in a cluster."""
+    """The servers of a cluster that may hold it."""
     metadata: dict[str, str]
     """Free keys and values."""
 

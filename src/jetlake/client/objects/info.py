@@ -1,4 +1,4 @@
-"""What is known of an object, and the JSON that says it on the wire."""
+"""The description of an object, and its JSON on the wire."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DIGEST_PREFIX = "SHA-256="
 
 
 class ObjectLink(Value, frozen=True):
-    """What a link leads to: an object, or a whole object store."""
+    """The target of a link: an object, or a whole object store."""
 
     bucket: str
     """The object store."""
@@ -67,7 +67,7 @@ class ObjectInfo(Struct, frozen=True, kw_only=True):
     chunk_size: int = 0
     """Bytes of a chunk; the last one may be smaller. 0 when the writer did not say."""
     link: ObjectLink | None = None
-    """What it leads to, if it is a link."""
+    """The target, if it is a link."""
     is_deleted: bool = False
     """Whether it was deleted, and this is the marker that says so."""
     modified_ns: int = 0

@@ -1,4 +1,4 @@
-"""What an object store is like, and how much is in it, as its stream's info says."""
+"""The status of an object store: its limits and its size, read from its stream's info."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ObjectStoreStatus(Struct, frozen=True):
     is_sealed: bool
     """Whether nothing in it can be changed any more."""
     stream: StreamInfo
-    """All that the server says."""
+    """The info of the stream that holds it."""
 
 
 def read_status(info: StreamInfo) -> ObjectStoreStatus:

@@ -147,7 +147,7 @@ class ObjectStore:
         return await read(self.open(name, progress=progress))
 
     async def _is_replaced(self, name: str, reader: ObjectReader) -> bool:
-        """Tell whether a name leads to another content than when it was read."""
+        """Return whether a name leads to another content than when it was read."""
         try:
             _, now = await self._found(name)
             return (now.bucket, now.nuid) != (reader.info.bucket, reader.info.nuid)

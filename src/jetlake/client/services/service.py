@@ -240,7 +240,7 @@ class Service(EndpointGroup):
         self._connection.subscribe(subscription)
         return subscription
 
-    # What discovery hears
+    # Answers to discovery
 
     def _ping(self) -> ServiceIdentity:
         return self.identity

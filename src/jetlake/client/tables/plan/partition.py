@@ -1,4 +1,4 @@
-"""What one task, or one read, reads."""
+"""The part of a stream that one task, or one read, reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a range still holds, asked of the one server that knows."""
+"""The next message of a range, asked of the stream's leader."""
 
 from __future__ import annotations
 
