@@ -82,6 +82,19 @@ async def test_an_error_that_cannot_be_sent_as_it_is_is_answered_all_the_same(co
         assert [one.num_errors for one in stats.endpoints] == [1, 1, 1, 1, 0, 0]
 
 
+async def test_a_handler_that_awaits_what_is_cancelled_has_not_stopped_the_service(core, clients):
+    nc, caller = await clients(core, on_error=lambda _: None), await clients(core)
+    async with nc.service("cancelling", "0.1.0") as service:
+
+        @service.endpoint()
+        async def cancels(request):
+            raise asyncio.CancelledError
+
+        await ready(nc)
+        with pytest.raises(ServiceError, match="awaited something that was cancelled"):
+            await caller.services().request("cancels")
+
+
 def respond_code(request, code):
     request.respond(headers={"Nats-Service-Error": "failed", "Nats-Service-Error-Code": code})
 

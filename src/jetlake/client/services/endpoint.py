@@ -24,6 +24,8 @@ EndpointHandler = Callable[[ServiceRequest], Awaitable[bytes | None] | bytes | N
 """A plain or a coroutine function that takes a request; the bytes that it returns are the answer."""
 
 _INTERNAL_ERROR = 500
+_STOPPED = "the service was stopped in the middle of the request"
+_CANCELLED = "the handler awaited something that was cancelled"
 _DESCRIPTION_MAX = 512
 """Most characters of an error that nobody wrote for the caller, and of the last error in the statistics."""
 
@@ -123,7 +125,9 @@ class Endpoint:
         except ServiceError as error:
             self._respond_error(request, error.code, error.description, error.payload)
         except asyncio.CancelledError:
-            self._respond_error(request, _INTERNAL_ERROR, "the service was stopped in the middle of the request")
+            task = asyncio.current_task()
+            is_stopped = task is not None and task.cancelling() > 0
+            self._respond_error(request, _INTERNAL_ERROR, _STOPPED if is_stopped else _CANCELLED)
             raise
         except BaseException as error:
             self._respond_error(request, _INTERNAL_ERROR, describe(error)[:_DESCRIPTION_MAX])
