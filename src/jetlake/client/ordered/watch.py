@@ -23,6 +23,8 @@ WatchHandler = Callable[[T], Awaitable[None] | None]
 
 _LOOK_FIRST_S = 0.1
 _LOOK_MAX_S = 2.0
+_NEVER = 1 << 63
+"""A sequence that no stream reaches."""
 
 
 class Watch(Generic[T]):
@@ -123,18 +125,18 @@ class Watch(Generic[T]):
             value = self._convert(message)
             if value is not None:
                 values.append(value)
-            self._is_current = await self._is_complete(snapshot, message)
+            progress = snapshot.take(message)
+            if progress is SnapshotProgress.UNSURE:
+                progress = await self._find_end(snapshot, message)
+            self._is_current = progress is SnapshotProgress.COMPLETE
         return values
 
-    async def _is_complete(self, snapshot: Snapshot, message: Message) -> bool:
-        progress = snapshot.take(message)
-        if progress is SnapshotProgress.UNSURE:
-            try:
-                progress = snapshot.set_end((await self._stream_info()).state.last_seq, message)
-            except PermissionsError:
-                # A user without permission for STREAM.INFO goes by the pending count.
-                return not message.metadata.pending
-        return progress is SnapshotProgress.COMPLETE
+    async def _find_end(self, snapshot: Snapshot, message: Message) -> SnapshotProgress:
+        try:
+            return snapshot.set_end((await self._stream_info()).state.last_seq, message)
+        except PermissionsError:
+            # A user without permission for STREAM.INFO goes by the pending count.
+            return snapshot.set_end(_NEVER, message) if message.metadata.pending else SnapshotProgress.COMPLETE
 
     async def next(self, timeout: Seconds | None = None) -> T:
         """Return the next change.
