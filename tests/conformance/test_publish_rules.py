@@ -363,6 +363,21 @@ async def test_rollups(pair, value):
     await pair.api("STREAM.INFO.A", {"subjects_filter": ">", "deleted_details": True})
 
 
+@pytest.mark.parametrize("value", ["sub", "all"])
+async def test_a_rollup_that_no_consumer_wants_removes_what_it_rolls_up(pair, value):
+    config = {"name": "A", "subjects": ["a.>"], "retention": "interest", "allow_rollup_hdrs": True}
+    await pair.api("STREAM.CREATE.A", config)
+    consumer = {"durable_name": "c", "ack_policy": "explicit", "filter_subject": "a.x"}
+    await pair.api("CONSUMER.CREATE.A.c", {"stream_name": "A", "config": consumer})
+    for subject in ("a.x", "a.y", "a.x"):
+        await pair.store(subject, b"1")
+    await pair.store("a.y", b"2", headers(Rollup=value))
+    await pair.store("a.x", b"3", headers(Expected_Last_Subject_Sequence="3" if value == "sub" else "0"))
+    await pair.api("STREAM.INFO.A", {"deleted_details": True, "subjects_filter": ">"})
+    await pair.restart()
+    await pair.api("STREAM.INFO.A", {"deleted_details": True, "subjects_filter": ">"})
+
+
 async def test_a_rollup_replaces_what_discard_new_would_refuse(pair):
     config = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True, "allow_rollup_hdrs": True}
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.*"], **config})

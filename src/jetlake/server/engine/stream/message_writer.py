@@ -116,10 +116,8 @@ class MessageWriter:
         return sequence
 
     def _follow(self, message: Checked, sequence: int, now_ns: int, batch: Batch) -> None:
-        """Remove what a stored message rolls up, and index it as a schedule."""
+        """Remove what a message rolls up, stored or skipped for lack of interest, and index a stored schedule."""
         subject, header, _, control, is_wanted = message
-        if not is_wanted:
-            return
         rollup = control.get(ROLLUP, b"").lower()
         if rollup:
             batch.rolls_up = True
@@ -127,7 +125,7 @@ class MessageWriter:
             subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None
             self._store.flush()
             self._limits.roll_up(subject_filter, sequence, now_ns)
-        if self._schedules.is_enabled:
+        if is_wanted and self._schedules.is_enabled:
             self.announce(batch)
             self._schedules.stored(sequence, subject, header, now_ns)
 
