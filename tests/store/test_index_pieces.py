@@ -559,6 +559,34 @@ def test_a_segment_is_emptied_once_though_the_disk_did_not_tell_all_of_its_rows(
     assert len(store._index.blocks) < 5, "the files are gone"
 
 
+def test_a_segment_is_emptied_once_though_its_last_row_was_told_before_the_others(world):
+    disk, _ = world
+    store = open_store(disk)
+    for sequence in range(3, store._index.blocks[1].first):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    disk.kill()
+    store = open_store(disk)
+    first, second = store._index.blocks[:2]
+    refuse_reads(disk)
+    assert store.remove(2)
+    disk.fault = None
+    assert store.remove(1)
+    assert not first.live_count
+    for _ in range(5):
+        store.compact_step(sync_here=False)
+    assert not store._index.unread
+    fill(store, 1)
+    for _ in range(30):
+        store.flush()
+        store.sync()
+        while store.compact_step():
+            pass
+    assert store.first_sequence == second.first and first not in store._index.blocks
+    assert store.bytes == sum(block.live_bytes for block in store._index.blocks)
+
+
 def test_a_limit_of_bytes_counts_no_message_that_was_removed_while_the_disk_did_not_tell_its_size(world):
     disk, expected = world
     store = open_store(disk)

@@ -36,7 +36,8 @@ class Index(Generic[BlockType]):
         blocks: in the order of their sequences; the last one is `active`, to which rows are appended.
         starts: the first sequence of each block.
         hooks: told of each message that is taken out.
-        unread: rows that were taken out though the disk did not tell their sizes and subjects, which still count.
+        unread: rows that were taken out though the disk did not tell their sizes and subjects, which still count; a
+            block with such rows is emptied when these are settled.
         on_emptied: called with a block whose last living row has died.
     """
 
@@ -367,7 +368,7 @@ class Index(Generic[BlockType]):
         self.bytes -= size
         self.subjects.remove(number, sequence)
         block.forget(row, row + 1)
-        if not block.live_count:
+        if not block.live_count and block not in self.unread:
             self.on_emptied(block)
         if self.hooks.on_removed is not None:
             self.hooks.on_removed(sequence, subject, size)
@@ -407,7 +408,7 @@ class Index(Generic[BlockType]):
             self.messages -= count
             self.bytes -= size
             block.forget(start, end)
-            if not block.live_count:
+            if not block.live_count and block not in self.unread:
                 self.on_emptied(block)
         if self.messages or (self.unread and keeps_some):
             for number in numbers:
@@ -430,10 +431,9 @@ class Index(Generic[BlockType]):
         """Count nothing more of what was taken out unread: nothing else is there any more."""
         unread, self.unread = self.unread, {}
         for block in unread:
-            if block.live_bytes:  # otherwise it was emptied with its other rows
-                self.bytes -= block.live_bytes
-                block.live_bytes = 0
-                self.on_emptied(block)
+            self.bytes -= block.live_bytes
+            block.live_bytes = 0
+            self.on_emptied(block)
 
     def settle_unread(self, block: BlockType) -> None:
         """Count sizes and subjects of messages no more that were taken out while the disk did not tell them."""
