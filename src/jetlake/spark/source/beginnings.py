@@ -53,7 +53,7 @@ class Beginnings:
         self._compared: dict[str, tuple[StreamOffset, int]] = {}
 
     def of(self, stream: str, before: StreamOffset | None, position: Position | None = None) -> Begin:
-        """Give where the batch behind that offset begins; a stream without one begins at the position, or the options'.
+        """Return where the batch behind that offset begins; without an offset, at the position, or the options' one.
 
         Raises:
             DataLossError: messages are gone or the stream is another one, and the options say that this is an error.
@@ -64,7 +64,7 @@ class Beginnings:
         try:
             self.check(info, before)
         except StreamRecreatedError as error:
-            self._pass(error)
+            self._raise_or_log(error)
             if info.created != before.created:
                 return Begin(info, max(info.state.first_seq, 1), before.lost, before, soft=True)
             return Begin(info, self._behind_restore(info, before), before.lost, before)
@@ -112,10 +112,10 @@ class Beginnings:
         info = begin.info
         lost = lost_at_head(info, wanted, bool(self._options.subjects))
         if lost:
-            self._pass(data_loss_error(info.config.name, wanted.next, wanted.next + lost))
+            self._raise_or_log(data_loss_error(info.config.name, wanted.next, wanted.next + lost))
         return replace(begin, sequence=max(wanted.next, info.state.first_seq), lost=begin.lost + lost)
 
-    def _pass(self, error: DataLossError) -> None:
+    def _raise_or_log(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise error
         _log.warning("%s (going on, as the option says)", error)

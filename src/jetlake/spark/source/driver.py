@@ -70,7 +70,7 @@ class Driver:
         self._release_by: dict[tuple[str, str], str] = {}
         self._released: dict[tuple[str, str], int] = {}
         self._owners: dict[str, str] = {}
-        self._missed: set[str] = set()
+        self._reported: set[str] = set()
         self._claimed: set[tuple[str, str]] = set()
         self._noted: dict[str, tuple[str, int]] = {}
         self._last_batch_s = clock.monotonic_s()
@@ -109,7 +109,7 @@ class Driver:
         for stream, offset in end.streams:
             whole = SequenceRange(*offset.range_after(start.of(stream)))
             if self._is_deleted(stream):
-                self._miss_range(stream, offset, whole)
+                self._report_unread(stream, offset, whole)
             elif self._names.has(stream):
                 self._check_same_reading(stream, offset)
                 self._claim(stream, offset)
@@ -132,7 +132,7 @@ class Driver:
 
     def _next_end(self, start: Offset, limited: bool) -> Offset:
         """Return where the next batch ends, once what the batches up to `start` held is released."""
-        self._miss_deleted(start)
+        self._report_deleted(start)
         for stream in self._names.current():
             self._prepare(stream, start)
         end = self._plan(start, limited)
@@ -149,28 +149,28 @@ class Driver:
         came_later = bool(start.streams) and self._names.matches(stream)
         return self._beginnings.of(stream, start.of(stream), EARLIEST if came_later else None)
 
-    def _miss_deleted(self, start: Offset) -> None:
-        """Notice streams of a pattern that are gone with messages that were not read.
+    def _report_deleted(self, start: Offset) -> None:
+        """Report streams of a pattern that were deleted with messages that were not read.
 
         Raises:
             DataLossError: there is one, and the options say that this is an error.
         """
         for stream, offset in start.streams:
-            if not self._is_deleted(stream) or stream in self._missed:
+            if not self._is_deleted(stream) or stream in self._reported:
                 continue
             unread = offset.known_unread
             message = f"stream {stream} was deleted, and up to {unread} of its messages were not read"
             if unread and self._options.fail_on_data_loss:
                 raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
             _log.warning("%s; going on", message)
-            self._missed.add(stream)
+            self._reported.add(stream)
 
     def _is_deleted(self, stream: str) -> bool:
         """Return whether a pattern meant that stream, and it is gone."""
         return self._names.matches(stream) and stream not in self._names.current()
 
-    def _miss_range(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> None:
-        """Note as lost what a batch was to read of a deleted stream.
+    def _report_unread(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> None:
+        """Report the range of a batch whose stream was deleted before it was read, and count it as lost.
 
         Raises:
             DataLossError: that is something, and the options say that this is an error.
@@ -194,7 +194,7 @@ class Driver:
         key = (stream, begin.info.created)
         how = self._release_by.get(key)
         if how is None:
-            how = self._release_by[key] = self._hold(begin)
+            how = self._release_by[key] = self._prepare_retention(begin)
         if before is None or not begin.continues:
             return
         if how == "none":
@@ -212,8 +212,8 @@ class Driver:
                 raise
             self._watch.info(stream, fresh=True)
 
-    def _hold(self, begin: Begin) -> str:
-        """Check that the stream can be read, take its durable consumer where it needs one, say how to release."""
+    def _prepare_retention(self, begin: Begin) -> str:
+        """Check that the stream can be read, create its durable consumer where it needs one, return how to release."""
         options = self._options
         config = begin.info.config
         stream = config.name
@@ -338,7 +338,7 @@ class Driver:
             offset = streams[stream]
             noted = self._noted_losses(stream, dict(start.streams)[stream])
             streams[stream] = replace(offset, lost=offset.lost + noted)
-            if stream in self._missed and (noted or offset.known_unread):
+            if stream in self._reported and (noted or offset.known_unread):
                 # Behind the last known message nothing is unread: whoever goes on from here counts no loss again.
                 streams[stream] = streams[stream].given_up
                 changed = True

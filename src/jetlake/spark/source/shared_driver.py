@@ -118,7 +118,7 @@ class SharedDriver:
         try:
             check_same_stream(self._watch.info(self._stream), offset)
         except StreamRecreatedError as error:
-            self._pass(error)
+            self._raise_or_log(error)
             return []
         options = self._options
         sequences = [sequence for first, last in taken for sequence in range(first, last + 1)]
@@ -145,7 +145,7 @@ class SharedDriver:
             self._check_consumer_was_there()
             self._ask(lambda api: acknowledge(api, self._stream, self._consumer, offset))
         except StreamRecreatedError as error:
-            self._pass(error)
+            self._raise_or_log(error)
             self._ready = False
             self._prepare()
             self._is_new = False
@@ -161,9 +161,9 @@ class SharedDriver:
             return
         self._is_new = False
         if self._watch.info(self._stream).config.retention is RetentionPolicy.INTEREST:
-            self._pass(deleted_consumer_error(self._stream, self._consumer))
+            self._raise_or_log(deleted_consumer_error(self._stream, self._consumer))
 
-    def _pass(self, error: DataLossError) -> None:
+    def _raise_or_log(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise error
         _log.warning("%s (going on, as the option says)", error)
