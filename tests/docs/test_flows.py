@@ -78,10 +78,13 @@ async def request(reader, writer, subject: bytes, payload: bytes) -> bytes:
 
 
 async def test_a_published_message(connection):
-    with modules_called("ConnectionReader.receive") as modules:
-        answer = await request(*connection, b"s.a", b"hello")
-    assert answer == b'{"stream":"S","seq":3}\r\n'
-    check(modules, listed("published"))
+    crossed = []
+    for number in range(3, 8):
+        with modules_called("ConnectionReader.receive") as modules:
+            answer = await request(*connection, b"s.a", b"hello")
+        assert answer == b'{"stream":"S","seq":%d}\r\n' % number
+        crossed.append(modules)
+    check(min(crossed, key=len), listed("published"))  # A timer of the server may have run beside some of them.
 
 
 async def test_a_delivered_message(connection):
