@@ -5,7 +5,7 @@ import datetime
 import io
 import json
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import duckdb
 import fastavro
@@ -283,6 +283,48 @@ async def test_a_bucket_that_changes_while_it_is_read_has_all_keys(js):
 async def _change(bucket):
     for number in range(300):
         await bucket.put(f"k.{number}", b"new")
+
+
+class WrittenLink:
+    """A link whose bucket is written to before each lease."""
+
+    def __init__(self, link, write):
+        self._link = link
+        self._write = write
+
+    def __getattr__(self, name):
+        return getattr(self._link, name)
+
+    @contextmanager
+    def lease(self):
+        self._write()
+        with self._link.lease() as connection:
+            yield connection
+
+
+@pytest.mark.parametrize("history", [1, 3])
+async def test_a_bucket_that_changes_faster_than_it_is_read_has_all_keys(js, server, history):
+    await js.create_key_value("B", history=history)
+
+    def read():
+        with jetlake.blocking.connect(server.url) as client:
+            bucket = client.jetstream().key_value("B")
+            for key in ("hot", "cold", "hotter", "gone"):
+                bucket.put(key, b"old")
+            bucket.delete("gone")
+
+            def write():
+                for _ in range(history):
+                    for key in ("hotter", "hot"):
+                        bucket.put(key, b"new")
+
+            table = bucket.table()
+            return table.to_arrow(WrittenLink(table.make_link(), write))
+
+    table = await asyncio.to_thread(read)
+    values = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+    assert list(values) == [("cold", b"old"), ("hotter", b"new"), ("hot", b"new")]
+    assert table["revision"].to_pylist() == sorted(table["revision"].to_pylist())
 
 
 @pytest.mark.parametrize("kind", ["embedded"], indirect=True)

@@ -1,4 +1,4 @@
-"""Reads sequences one by one from the stream's leader: slow, and possible with every stream and every server."""
+"""Reads messages one by one from the stream's leader: slow, and possible with every stream and every server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import inline_status
 from jetlake.protocol.subjects import compile_matcher
 
-__all__ = ["read_by_leader"]
+__all__ = ["last_by_leader", "read_by_leader"]
 
 _WINDOW = 512
 
@@ -48,7 +48,8 @@ def read_by_leader(
         sequences = list(islice(_sequences(partition, next_sequence), _WINDOW))
         if not sequences:
             return
-        answers = _get(connection, subject, sequences, settings.request_timeout_s)
+        requests = [MessageGetRequest(seq=sequence) for sequence in sequences]
+        answers = _get(connection, subject, requests, settings.request_timeout_s)
         found = [message for answer in answers if (message := _message(answer, partition.stream)) is not None]
         wanted = [message for message in found if _matches(matchers, message.subject.encode())]
         if wanted:
@@ -67,22 +68,40 @@ def _sequences(partition: ReadPartition, first: int) -> Iterator[int]:
         yield from range(max(run_first, first), run_last + 1)
 
 
-def _get(connection: SocketConnection, subject: bytes, sequences: list[int], timeout_s: float) -> list[Msg]:
-    """Return the answers for all these sequences, in their order, asked for in one go."""
+def last_by_leader(api: StreamApi, stream: str, subjects: list[str], behind: int) -> MessageColumns:
+    """Return the last messages of these subjects, in order, of those from sequence `behind` on.
+
+    Raises:
+        UnsupportedStreamError: the stream is gone, or the login may not read it this way.
+        ConnectionError, TimeoutError: the connection broke.
+    """
+    api_subject = api.subject("STREAM.MSG.GET", stream)
+    found: list[StoredMessage] = []
+    for start in range(0, len(subjects), _WINDOW):
+        requests = [MessageGetRequest(last_by_subj=subject) for subject in subjects[start : start + _WINDOW]]
+        answers = _get(api.connection, api_subject, requests, api.timeout_s)
+        messages = (_message(answer, stream) for answer in answers)
+        found += [message for message in messages if message is not None and message.seq >= behind]
+    return _columns(sorted(found, key=lambda message: message.seq))
+
+
+def _get(
+    connection: SocketConnection, subject: bytes, requests: list[MessageGetRequest], timeout_s: float
+) -> list[Msg]:
+    """Return the answers to all these requests, in their order, asked for in one go."""
     inbox = connection.new_inbox()
     sid = connection.subscribe(inbox + b".*")
     connection.send(
         b"".join(
-            encoder.pub(subject, b"%b.%d" % (inbox, sequence), encode(MessageGetRequest(seq=sequence)))
-            for sequence in sequences
+            encoder.pub(subject, b"%b.%d" % (inbox, number), encode(request)) for number, request in enumerate(requests)
         )
     )
-    connection.unsubscribe(sid, after=len(sequences))
+    connection.unsubscribe(sid, after=len(requests))
     answers: dict[bytes, Msg] = {}
-    while len(answers) < len(sequences):
+    while len(answers) < len(requests):
         for message in connection.receive(timeout_s):
             answers[message.subject] = message
-    return [answers[b"%b.%d" % (inbox, sequence)] for sequence in sequences]
+    return [answers[b"%b.%d" % (inbox, number)] for number in range(len(requests))]
 
 
 def _matches(matchers: list[Callable[[bytes], bool]], subject: bytes) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.client.tables.options.read_options import Link
-from jetlake.errors import MessageNotFoundError
+from jetlake.errors import MessageNotFoundError, UnsupportedStreamError
 from jetlake.model.api import API_PREFIX, ROUTES, decode_reply
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.codec import encode
@@ -39,6 +39,9 @@ from jetlake.model.stream import StreamConfig, StreamInfo
 __all__ = ["StreamApi"]
 
 ReplyT = TypeVar("ReplyT", bound=Value)
+
+# How often a list of subjects is begun anew because subjects came or went between two of its pages.
+_LISTINGS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,26 @@ class StreamApi:
         """Return the stream's configuration and state; if asked, with its deleted sequences."""
         body = StreamInfoRequest(deleted_details=True) if deleted else None
         return self._request(StreamInfoReply, "STREAM.INFO", stream, body=body)
+
+    def subjects_of(self, stream: str, pattern: str) -> list[str]:
+        """Return the subjects that have messages and match the pattern, page by page.
+
+        Raises:
+            UnsupportedStreamError: so many subjects come and go that the pages never fit together.
+        """
+        for _ in range(_LISTINGS_MAX):
+            names: list[str] = []
+            while True:
+                # The pages are in the order of names: one that begins with the last name before has skipped none.
+                body = StreamInfoRequest(offset=max(len(names) - 1, 0), subjects_filter=pattern)
+                page = self._request(StreamInfoReply, "STREAM.INFO", stream, body=body)
+                subjects = list(page.state.subjects)
+                if names and subjects[:1] != names[-1:]:
+                    break
+                names += subjects[1:] if names else subjects
+                if len(names) >= page.total:
+                    return names
+        raise UnsupportedStreamError(f"the subjects of stream {stream} come and go too fast to be listed: try later")
 
     def stream_of(self, subject: str) -> str:
         """Return the stream that captures the subject; empty when none does."""
