@@ -153,6 +153,31 @@ async def test_what_cannot_be_described_is_refused(js, store):
     assert await store.get("o") == b"1"
 
 
+async def test_a_message_that_describes_no_object_hides_no_other_object(js, server):
+    errors = []
+    async with jetlake.connect(server.url, on_error=errors.append) as client:
+        store = await client.jetstream().create_object_store("B")
+        await store.put("a", b"1")
+        for payload in (b"nonsense", b"", b'{"name": "x", "size": -1}', b'{"name": 5}'):
+            await js.publish("$O.B.M.eA==", payload)
+            assert [info.name for info in await store.list()] == ["a"]
+            assert [(type(error), "subject '$O.B.M.eA=='" in str(error)) for error in errors] == [(ObjectError, True)]
+            errors.clear()
+        for attempt in (store.info("x"), store.get("x"), store.purge_orphans(older_than=0)):
+            with pytest.raises(ObjectError, match="describes no object"):
+                await attempt
+        handled = []
+        async with store.watch() as watch, store.watch(handler=handled.append):
+            assert (await watch.next(10)).name == "a"
+            await store.put("b", b"2")
+            assert (await watch.next(10)).name == "b"
+            await until(lambda: [info.name for info in handled] == ["a", "b"])
+        assert len(errors) == 2
+        await store.stream.purge(subject="$O.B.M.eA==")
+        await store.put("x", b"3")
+        assert await store.get("x") == b"3"
+
+
 async def test_damage_is_found(js, store, tmp_path):
     info = await store.put("o", LARGE)
     sequence = (await store.stream.get(last_by_subject=f"$O.B.C.{info.nuid}")).sequence

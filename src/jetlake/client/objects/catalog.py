@@ -82,12 +82,19 @@ class ObjectCatalog:
         return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
 
     async def last(self, name: str, *, direct: bool | None = None) -> ObjectInfo | None:
-        """Return the object or marker of a name, from the stream's leader unless `direct` allows any copy."""
+        """Return the object or marker of a name, from the stream's leader unless `direct` allows any copy.
+
+        Raises:
+            ObjectError: what is stored under the name describes no object.
+        """
+        subject = info_subject(self._bucket, name)
         try:
-            message = await self._stream.get(last_by_subject=info_subject(self._bucket, name), direct=direct)
+            message = await self._stream.get(last_by_subject=subject, direct=direct)
         except MessageNotFoundError:
             return None
-        return decode_info(self._bucket, message.payload, revision=message.sequence, time_ns=message.time_ns)
+        return decode_info(
+            self._bucket, message.payload, subject=subject, revision=message.sequence, time_ns=message.time_ns
+        )
 
     async def purge_chunks(self, info: ObjectInfo) -> None:
         """Purge a content that no object has any more; what cannot be purged now is left to `purge_orphans`."""

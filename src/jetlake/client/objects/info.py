@@ -123,7 +123,7 @@ def encode_info(info: ObjectInfo) -> bytes:
 
 
 def check_info(info: ObjectInfo) -> bytes:
-    """Check an object and return its JSON: one that nobody can read would hide all objects of a list.
+    """Check an object and return its JSON, which every client must be able to read.
 
     Raises:
         InvalidOptionError: a field has another type than it must have.
@@ -136,7 +136,7 @@ def check_info(info: ObjectInfo) -> bytes:
     return data
 
 
-def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> ObjectInfo:
+def decode_info(bucket: str, data: bytes, *, subject: str, revision: int, time_ns: int) -> ObjectInfo:
     """Return the object that a message describes.
 
     Raises:
@@ -145,7 +145,9 @@ def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> Obj
     try:
         wire = decode(_WireInfo, data)
     except DecodeError as error:
-        raise ObjectError(f"message {revision} of object store {bucket!r} describes no object: {error}") from None
+        raise ObjectError(
+            f"message {revision} of object store {bucket!r}, on subject {subject!r}, describes no object: {error}"
+        ) from None
     return ObjectInfo(
         name=wire.name,
         bucket=bucket,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from jetlake.client.objects.info import ObjectInfo
 from jetlake.client.objects.names import chunk_prefix
@@ -14,7 +14,7 @@ __all__ = ["purge_orphans"]
 
 
 async def purge_orphans(
-    stream: Stream, bucket: str, objects: Callable[[], Awaitable[list[ObjectInfo]]], older_than_ns: int
+    stream: Stream, bucket: str, objects: Callable[[], Awaitable[Sequence[ObjectInfo]]], older_than_ns: int
 ) -> int:
     """Purge the chunks of contents that no object has and nobody has added to for a while.
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 
-from jetlake.client.messages.message import Message
 from jetlake.client.objects.catalog import ObjectCatalog
 from jetlake.client.objects.content import ObjectContent, is_repeatable
 from jetlake.client.objects.download import ObjectTarget, download
@@ -19,7 +18,6 @@ from jetlake.client.objects.info import (
     ObjectInfo,
     ObjectLink,
     check_info,
-    decode_info,
     header_lists,
     marker_of,
 )
@@ -93,6 +91,7 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: no object has the name.
+            ObjectError: what another program stored under the name describes no object.
         """
         found = await self._catalog.last(name)
         if found is None or (found.is_deleted and not include_deleted):
@@ -187,12 +186,17 @@ class ObjectStore:
     async def list(self, *, include_deleted: bool = False) -> list[ObjectInfo]:
         """Return all objects, as the object store is now.
 
+        A message of another program that describes no object is left out, and reported to `on_error`.
+
         Args:
             include_deleted: list the markers of deleted objects too.
         """
-        async with self.watch() as watch:
-            newest = {info.name: info for info in await watch.current()}
-        return [info for info in newest.values() if include_deleted or not info.is_deleted]
+        return [info for info in await self._all() if include_deleted or not info.is_deleted]
+
+    async def _all(self, *, is_strict: bool = False) -> tuple[ObjectInfo, ...]:
+        """Return all objects and markers; a message that describes none is an error if strict."""
+        async with self._watch(is_strict=is_strict) as watch:
+            return tuple({info.name: info for info in await watch.current()}.values())
 
     def watch(
         self,
@@ -209,26 +213,37 @@ class ObjectStore:
                 async for info in changes:
                     print(info.name, info.size)
 
+        A message of another program that describes no object is left out, and reported to `on_error`.
+
         Args:
             updates_only: begin with the next change.
             ignore_deletes: leave markers of deleted objects out.
             handler: called with each change, one at a time, instead of iterating; `wait` of the watch waits for its
                 end.
         """
+        return self._watch(updates_only=updates_only, ignore_deletes=ignore_deletes, handler=handler)
+
+    def _watch(
+        self,
+        *,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        is_strict: bool = False,
+        handler: WatchHandler[ObjectInfo] | None = None,
+    ) -> ObjectWatch:
         ordered = self.stream.ordered(
             deliver_policy="new" if updates_only else "last_per_subject",
             filter_subject=f"$O.{self.bucket}.M.>",
             name_prefix="watch",
         )
-        bucket = self.bucket
-
-        def changed(message: Message) -> ObjectInfo | None:
-            metadata = message.metadata
-            info = decode_info(bucket, message.payload, revision=metadata.stream_seq, time_ns=metadata.timestamp_ns)
-            return None if ignore_deletes and info.is_deleted else info
-
         return ObjectWatch(
-            bucket, ordered, changed, self.stream.info, one_per_subject=not updates_only, handler=handler
+            self.bucket,
+            ordered,
+            self.stream.info,
+            one_per_subject=not updates_only,
+            ignore_deletes=ignore_deletes,
+            is_strict=is_strict,
+            handler=handler,
         )
 
     async def status(self) -> ObjectStoreStatus:
@@ -405,5 +420,10 @@ class ObjectStore:
 
         Returns:
             How many unfinished contents were removed.
+
+        Raises:
+            ObjectError: a message of another program describes no object, and chunks may belong to it; none were
+                removed. `store.stream.purge(subject=...)` removes a message that nobody needs.
         """
-        return await purge_orphans(self.stream, self.bucket, self.list, nanoseconds(older_than))
+        objects = partial(self._all, is_strict=True)
+        return await purge_orphans(self.stream, self.bucket, objects, nanoseconds(older_than))

@@ -9,7 +9,7 @@ from jetlake.errors import ObjectError
 
 
 def read(data):
-    return decode_info("B", json.dumps(data).encode(), revision=7, time_ns=8)
+    return decode_info("B", json.dumps(data).encode(), subject="s", revision=7, time_ns=8)
 
 
 def test_what_is_written():
@@ -26,7 +26,7 @@ def test_what_is_written():
     }
     link = ObjectInfo(name="l", bucket="B", nuid="N", link=ObjectLink(bucket="C", name="o"))
     assert json.loads(encode_info(link))["options"] == {"link": {"bucket": "C", "name": "o"}}
-    assert decode_info("B", encode_info(link), revision=0, time_ns=0) == link
+    assert decode_info("B", encode_info(link), subject="s", revision=0, time_ns=0) == link
 
 
 def test_what_other_clients_write():
@@ -35,7 +35,7 @@ def test_what_other_clients_write():
     assert (info.bucket, info.revision, info.modified_ns, info.size) == ("B", 7, 8, 0)
     assert read({"name": "o", "mtime": 5, "headers": None, "more": {}}).name == "o"
     for data in ([], {}, {"name": 5}, {"name": "o", "size": -1}, {"name": "o", "options": {"link": {}}}):
-        with pytest.raises(ObjectError, match="message 7 of object store 'B' describes no object"):
+        with pytest.raises(ObjectError, match="message 7 of object store 'B', on subject 's', describes no object"):
             read(data)
 
 
