@@ -9,7 +9,8 @@ from client_support import filled, until
 
 import jetlake.blocking
 from jetlake.cli.app import app
-from jetlake.client.streams.letter_replay import LetterReplay, letters_between
+from jetlake.client.connection.socket_connection import connect_socket
+from jetlake.client.streams.letter_replay import REFUSED, LetterReplay, letters_between
 from jetlake.errors import InvalidOptionError, NoRespondersError
 
 
@@ -283,6 +284,44 @@ async def test_the_command_shows_and_replays_letters(server, js):
     assert (again.subject, again.payload, again.headers.get_all("Kind")) == ("s.0", b"job 0", ["x"])
     assert "Dead-Letter-Stream" not in again.headers
     assert (await (await js.stream("DEAD")).info()).state.messages == 1
+
+
+async def test_a_letter_keeps_the_headers_and_the_subject_of_any_bytes(server, js):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    dead = await js.create_stream("DEAD", subjects=["dead"])
+    broken = b"NATS/1.0\r\nGood: 1\r\nK\xff: \xfe\r\na b: 2\r\n: 3\r\nNoColon\r\nLine: a\nb\r\nGood: 4\r\n\r\n"
+
+    def publish_raw():
+        with connect_socket(server.url) as connection:
+            connection.request(b"s.\xff", b"odd", header=broken)
+
+    await asyncio.to_thread(publish_raw)
+    consumer = await stream.create_consumer("w")
+
+    def handle(message):
+        raise ValueError("bad")
+
+    async with consumer.consume(handle, retries=0, dead_letter="dead", on_error=lambda _: None):
+        await settled(consumer, 1)
+    letter = await dead.get(1)
+    assert [pair for pair in letter.headers.items() if not pair[0].startswith(("Dead-", "Nats-"))] == [
+        ("Good", "1"),
+        ("Good", "4"),
+        ("K\udcff", "\udcfe"),
+    ]
+    assert await LetterReplay(js.publish, js.stream, dead, pytest.fail).replay(letter) == "published"
+    again = (await stream.ordered().fetch(2))[1]
+    assert (again.raw_subject, again.headers.get_all("Good")) == (b"s.\xff", ["1", "4"])
+
+
+async def test_a_letter_whose_subject_was_lost_is_not_replayed(js):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    dead = await js.create_stream("DEAD", subjects=["dead"])
+    await js.publish("dead", b"job", headers={"Dead-Letter-Stream": "S", "Dead-Letter-Subject": "s.\ufffd"})
+    reported = []
+    assert await LetterReplay(js.publish, js.stream, dead, reported.append).replay(await dead.get(1)) == REFUSED
+    assert "are no UTF-8 text" in reported[0]
+    assert ((await stream.info()).state.messages, (await dead.info()).state.messages) == (0, 1)
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])

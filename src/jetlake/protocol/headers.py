@@ -20,6 +20,7 @@ __all__ = [
     "remove_key",
     "replace_value",
     "strip_status",
+    "writable_pairs",
 ]
 
 _VERSION = b"NATS/1.0"
@@ -194,6 +195,19 @@ def _check_value(key: str, value: str) -> None:
         raise BadHeaderError(f"header {key!r} needs a str value, not {type(value).__name__}")
     if _find_bad_in_value(value) is not None:
         raise BadHeaderError(f"header {key!r} has a line break in its value")
+
+
+def writable_pairs(raw: bytes) -> list[tuple[str, str]]:
+    """Return the pairs of a raw block that can be written into another one; never raises.
+
+    Publishers may send any bytes: lines without a key, or whose key or value would be refused, are left out.
+    """
+    pairs = []
+    for line in raw.decode("utf-8", "surrogateescape").split("\r\n")[1:]:
+        key, colon, value = line.partition(":")
+        if colon and key and _find_bad_in_key(key) is None and _find_bad_in_value(value) is None:
+            pairs.append((key, value.lstrip(" \t")))
+    return pairs
 
 
 def find_value(raw: bytes, key: bytes) -> bytes | None:

@@ -13,7 +13,6 @@ from jetlake.client.pull.retry_options import RetryOptions
 from jetlake.client.settings.wire_values import header_bytes
 from jetlake.errors import (
     ApiError,
-    BadHeaderError,
     ClientConnectionError,
     ConsumeError,
     JetlakeError,
@@ -24,7 +23,7 @@ from jetlake.errors import (
 from jetlake.model.ack_subject import AckSubject
 from jetlake.model.dead_letter import error_headers, letter_headers, letter_id, letter_subject, own_headers
 from jetlake.model.publish import decode_pub_ack
-from jetlake.protocol.headers import append_pair
+from jetlake.protocol.headers import append_pair, writable_pairs
 
 __all__ = ["FailedMessages"]
 
@@ -88,7 +87,9 @@ class FailedMessages:
 
     async def _store_letter(self, message: Message, error: Exception, origin: AckSubject, template: str) -> bool:
         """Store the letter with as much of the error as there is room for; False if not even its origin fits."""
-        headers = _own_headers(message) | letter_headers(origin, message.subject, time.time_ns())
+        # What another client has written wrong must not keep the letter from being stored, nor the other headers out.
+        own = own_headers(writable_pairs(message.raw_header))
+        headers = own | letter_headers(origin, message.subject, time.time_ns())
         bare = _letter_header(headers, origin)
         bytes_max = min(self._connection.max_payload - len(message.payload), _HEADER_BYTES_MAX)
         if len(bare) > bytes_max:
@@ -116,15 +117,6 @@ class FailedMessages:
         except (RequestTimeoutError, NoRespondersError) as failure:
             failure.add_note(f"while terminating {message!r}: the message is tried again")
             self._report(failure)
-
-
-def _own_headers(message: Message) -> dict[str, str | list[str]]:
-    try:
-        kept = own_headers(message.headers.items())
-        header_bytes(kept)
-    except BadHeaderError:
-        return {}  # What another client has written wrong must not keep the letter from being stored.
-    return kept
 
 
 def _letter_header(pairs: dict[str, str | list[str]], origin: AckSubject) -> bytes:

@@ -29,6 +29,8 @@ _PUBLISHED_BEFORE = "published before"
 # How far the clocks of a cluster's servers may be apart.
 _CLOCKS_NS = 60 * 1_000_000_000
 _READ_MESSAGES = 1000
+# What JSON has for bytes that are no text: letters of messages that were fetched as JSON have it in their subjects.
+_REPLACEMENT = "\ufffd"
 
 
 async def letters_between(stream: Stream, first: int, last: int) -> AsyncIterator[StoredMessage]:
@@ -87,6 +89,12 @@ class LetterReplay:
         if left := why_left(headers):
             return left
         origin, subject = letter_header(headers, "Stream"), letter_header(headers, "Subject")
+        if _REPLACEMENT in subject:
+            self._report(
+                f"letter {letter.sequence}, {subject} in {origin}: the bytes of the subject are no UTF-8 text and "
+                "the letter has lost them: publish its message yourself and delete the letter"
+            )
+            return REFUSED
         msg_id = replay_id(self._letters.name, letter.sequence, letter.time_ns)
         if not self._keep and msg_id in await self._stored_ids(origin, subject, letter.time_ns):
             await _delete(self._letters, letter.sequence)

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, RowPublishError
 from jetlake.model.encoding.times import parse_time
@@ -192,6 +193,9 @@ def test_a_dead_letter_keeps_its_message_or_says_that_it_is_gone():
     kept = row()
     assert (kept["found"], kept["missing"], kept["subject"]) == (True, None, "a.b")
     assert (kept["headers"], kept["data"]) == ([("K", ["1", "2"])], b"x")
+    # A header that no sink can write would keep the letter, and all others of its batch, from their stream.
+    broken = b"NATS/1.0\r\na b: 1\r\nNoColon\r\nK\xff: \xfe\r\nK: 2\r\n\r\n"
+    assert row(replace(message, hdrs=broken))["headers"] == [("K\ufffd", ["\ufffd"]), ("K", ["2"])]
     assert kept["timestamp"] % 1_000_000 == 1
     assert kept["incarnation"] == str(made_ns // 1000)
     later_ns = parse_time("2026-01-31T12:45:00Z")

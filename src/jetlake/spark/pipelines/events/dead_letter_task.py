@@ -14,10 +14,10 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.errors import BadHeaderError, StreamNotFoundError
+from jetlake.errors import StreamNotFoundError
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
-from jetlake.protocol.headers import Headers
+from jetlake.protocol.headers import writable_pairs
 from jetlake.spark.options.connection_options import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -130,15 +130,14 @@ def _created_ns(options: ConnectionOptions, stream: str) -> int | None:
 
 
 def message_row(message: StoredMessage | None) -> dict[str, Any]:
-    """Return a message as columns; they are empty when there is none."""
+    """Return a message as columns; they are empty when there is none.
+
+    Headers that nobody could write again are left out: one of them would keep a whole batch from its stream.
+    """
     if message is None:
         return {"subject": None, "timestamp": None, "headers": [], "data": None}
     grouped: dict[str, list[str]] = {}
-    try:
-        pairs = Headers(message.hdrs).items() if message.hdrs else ()
-    except BadHeaderError:
-        pairs = ()
-    for key, value in pairs:
+    for key, value in writable_pairs(message.hdrs):
         grouped.setdefault(_clean(key), []).append(_clean(value))
     return {
         "subject": message.subject,
