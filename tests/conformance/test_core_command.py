@@ -145,16 +145,27 @@ async def test_signals_by_command(start, tmp_path):
     await asyncio.get_running_loop().run_in_executor(None, server.process.wait, 10)
 
 
-async def test_two_servers_do_not_share_a_folder():
+async def start_beside(server, store_dir):
+    """Start a second server on that folder while the first one runs, and wait for its end."""
+    arguments = ["-a", "127.0.0.1", "-p", "-1", "-sd", str(store_dir)]
+    return await asyncio.get_running_loop().run_in_executor(None, run, "embedded", *arguments)
+
+
+async def test_two_servers_do_not_share_a_folder(tmp_path):
+    """Neither by the same name, nor by a link to the folder in it, nor when the file is gone that one has locked."""
     server = make_server("embedded", process=True)
     await server.start()
     try:
-        arguments = ["-a", "127.0.0.1", "-p", "-1", "-sd", str(server.folder / "data")]
-        done = await asyncio.get_running_loop().run_in_executor(None, run, "embedded", *arguments)
+        store_dir = server.folder / "data"
+        (tmp_path / "jetstream").symlink_to(store_dir / "jetstream")
+        ended = [await start_beside(server, store_dir), await start_beside(server, tmp_path)]
+        (store_dir / "jetstream.lock").unlink()
+        ended.append(await start_beside(server, store_dir))
     finally:
         await server.discard()
-    assert done.returncode == 1
-    assert re.search(r"\[FTL\] .* is in use by another server", done.stderr)
+    for done in ended:
+        assert done.returncode == 1
+        assert re.search(r"\[FTL\] .* is in use by another server", done.stderr)
 
 
 def test_jetstream_is_on_by_default_in_the_current_folder(tmp_path):

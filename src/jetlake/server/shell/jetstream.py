@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import ConfigError
@@ -40,7 +41,9 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 class _FolderLock:
     """The lock of one server on its store directory; the operating system releases it when the process dies.
 
-    A read-only directory cannot be locked, and need not be: nobody writes there.
+    Both a file beside the data folder and the folder itself are locked: the folder may be mounted or linked into
+    several store directories, each with a lock file of its own, and the file may be deleted; but not every file system
+    locks a folder. A read-only directory cannot be locked, and need not be: nobody writes there.
 
     Raises:
         ConfigError: the directory cannot be made or opened, or another server has locked it.
@@ -48,13 +51,14 @@ class _FolderLock:
 
     def __init__(self, options: JetStreamOptions) -> None:
         folder = Path(jetstream_folder(options))
-        self._handle = -1
+        self._handles: list[int] = []
         try:
             if not folder.is_dir():
                 RealDisk().make_folder(folder)
-            self._handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self._lock(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+            with suppress(OSError):
+                self._lock(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except _LockedError:
             self.release()
             raise ConfigError(f"storage directory {folder} is in use by another server") from None
         except OSError as error:
@@ -62,11 +66,22 @@ class _FolderLock:
             if error.errno not in _READ_ONLY or not folder.is_dir():
                 raise ConfigError(f"could not use storage directory {folder}: {error.strerror}") from None
 
+    def _lock(self, path: Path, flags: int) -> None:
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        self._handles.append(handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _LockedError from None
+
     def release(self) -> None:
         """Release the lock."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        while self._handles:
+            os.close(self._handles.pop())
+
+
+class _LockedError(Exception):
+    """Another process holds a lock."""
 
 
 def jetstream_folder(options: JetStreamOptions) -> str:
