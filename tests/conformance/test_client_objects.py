@@ -504,6 +504,95 @@ async def test_a_put_survives_a_restart_of_the_server(start, clients):
     assert await store.get("o") == b"".join(b"%06d" % number for number in range(20_000))
 
 
+class LosesAnswer:
+    """Forwards connections to a server, and breaks one when the server answers the description of an object.
+
+    Attributes:
+        is_lost: set when the connection is broken; others are accepted when `is_open` is set again.
+    """
+
+    def __init__(self, port):
+        self._port = port
+        self._tasks = set()
+        self.is_lost = asyncio.Event()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def __aenter__(self):
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader, writer):
+        self._tasks.add(asyncio.current_task())
+        writers = [writer]
+        try:
+            await self.is_open.wait()
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writers.append(there_writer)
+            described = asyncio.Event()
+            await asyncio.gather(
+                self._send(reader, there_writer, described), self._answer(there_reader, writer, described)
+            )
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            for opened in writers:
+                opened.transport.abort()
+
+    async def _send(self, reader, writer, described):
+        while data := await reader.read(65536):
+            if b"PUB $O.B.M." in data and not self.is_lost.is_set():
+                described.set()
+            writer.write(data)
+        raise ConnectionResetError
+
+    async def _answer(self, reader, writer, described):
+        while data := await reader.read(65536):
+            if described.is_set():
+                self.is_open.clear()
+                self.is_lost.set()
+                raise ConnectionResetError
+            writer.write(data)
+        raise ConnectionResetError
+
+
+async def test_a_put_whose_answer_is_lost_purges_what_it_replaced(store, server):
+    await store.put("o", b"old")
+    async with LosesAnswer(server.port) as line, jetlake.connect(line.url) as client:
+        put = asyncio.create_task((await client.jetstream().object_store("B")).put("o", b"new"))
+        await line.is_lost.wait()
+        line.is_open.set()
+        info = await put
+    assert await store.get("o") == b"new"
+    assert (await store.info("o")).revision == info.revision
+    assert await chunk_count(store) == 1
+
+
+async def test_a_put_whose_answer_is_lost_does_not_replace_a_newer_object(store, server):
+    await store.put("o", b"old")
+    other = await nats.connect(server.url)
+    async with LosesAnswer(server.port) as line, jetlake.connect(line.url) as client:
+        put = asyncio.create_task((await client.jetstream().object_store("B")).put("o", b"new"))
+        await line.is_lost.wait()
+        try:
+            assert await store.get("o") == b"new"
+            theirs = await other.jetstream().object_store("B")
+            newest = await theirs.put("o", b"newest")
+        finally:
+            await other.close()
+            line.is_open.set()
+        await put
+    assert await store.get("o") == b"newest"
+    assert (await store.info("o")).nuid == newest.nuid
+
+
 async def test_what_one_client_writes_the_other_reads(js, server):
     other = await nats.connect(server.url)
     try:

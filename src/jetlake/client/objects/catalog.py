@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -44,38 +45,49 @@ class ObjectCatalog:
         self._bucket = stream.name.removeprefix(STREAM_PREFIX)
 
     async def make_visible(self, info: ObjectInfo) -> ObjectInfo:
-        """Make a new content, which is stored, the object of its name; the old content is purged."""
+        """Make a new content, which is stored, the object of its name; the content that it replaces is purged."""
         lost_answers = 0
+        replaced: ObjectInfo | None = None
         for _ in range(_CHANGES_MAX):
             try:
                 old = await self.last(info.name, direct=False)
                 if old is not None and old.nuid == info.nuid:
-                    return old  # The answer to the publish was lost, its message was not.
-                stored = await self.publish(info, old)
+                    stored = old  # The answer to the publish was lost, its message was not.
+                else:
+                    replaced = old
+                    # Where an answer was lost, another writer may have replaced the object already, and purged its
+                    # chunks: with an id, the object is not stored a second time. The id is a plain header, so that
+                    # the connection reports a lost answer and does not publish again by itself.
+                    stored = await self.publish(info, old, {"Nats-Msg-Id": info.nuid})
             except WrongLastSequenceError:
                 continue  # Somebody else has stored the object meanwhile, and this is the newer one.
             except (DisconnectedError, RequestTimeoutError):
-                # Whether the object is visible is not known, so its chunks stay.
                 lost_answers += 1
                 if lost_answers > _LOST_ANSWERS_MAX:
                     raise
                 continue
             except JetlakeError:
-                await self.purge_chunks(info)
+                # After a lost answer the object may be visible, so its chunks stay.
+                if not lost_answers:
+                    await self.purge_chunks(info)
                 raise
-            if old is not None and not old.is_deleted:
-                await self.purge_chunks(old)
+            # What is newer than the stored message has replaced it, and is somebody else's.
+            if replaced is not None and not replaced.is_deleted and replaced.revision < stored.revision:
+                await self.purge_chunks(replaced)
             return stored
-        await self.purge_chunks(info)
+        if not lost_answers:
+            await self.purge_chunks(info)
         raise ObjectError(f"object {info.name!r} of {self._bucket!r} is changed by others all the time; put it again")
 
-    async def publish(self, info: ObjectInfo, old: ObjectInfo | None) -> ObjectInfo:
+    async def publish(
+        self, info: ObjectInfo, old: ObjectInfo | None, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
         """Publish the message that describes an object, if its name has nothing newer than what was seen."""
         ack = await self._publisher.publish(
             info_subject(self._bucket, info.name),
             check_info(info),
             {
-                "headers": {"Nats-Rollup": "sub"},
+                "headers": {"Nats-Rollup": "sub", **(headers or {})},
                 "expected_last_subject_sequence": 0 if old is None else old.revision,
             },
         )
