@@ -25,6 +25,17 @@ async def test_adding(js):
         await counters.entry("c.never")
 
 
+@pytest.mark.parametrize("kind", ["nats-server"], indirect=True)
+async def test_values_of_more_digits_than_python_writes(js, kind):
+    counters = await js.create_counters("C", subjects=["c.>"])
+    huge = 10**5_000
+    for increment, value in ((huge, huge), (1 - huge, 1), (-huge, 1 - huge)):
+        assert await counters.add("c.a", increment) == value
+        entry = await counters.entry("c.a")
+        assert (entry.value, entry.increment) == (value, increment)
+        assert [entry.value async for entry in counters.entries()] == [value]
+
+
 async def test_an_increment_with_an_id_counts_once(js):
     counters = await js.create_counters("C", subjects=["c.>"])
     assert await counters.add("c.a", 2, msg_id="once") == 2
@@ -58,6 +69,8 @@ async def test_what_is_refused(js):
     with pytest.raises(InvalidOptionError, match="no counters"):
         await js.counters("S")
     counters = await js.create_counters("C", subjects=["c.>"])
+    with pytest.raises(InvalidOptionError, match="215000 bits at most, not 215001"):
+        await counters.add("c.a", 1 << 215_000)
     for increment in (1.5, "1", True):
         with pytest.raises(InvalidOptionError, match="whole number"):
             await counters.add("c.a", increment)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from decimal import Decimal
 
 from msgspec import Struct
 
@@ -13,6 +15,12 @@ from jetlake.errors import DecodeError, InvalidOptionError, MessageNotFoundError
 from jetlake.model.encoding.codec import decode
 
 __all__ = ["CounterEntry", "Counters"]
+
+
+# A header block has 64 KiB, so an increment has no more digits; and to read a million of them takes minutes.
+_DIGITS_MAX = 65_000
+_match_number = re.compile(f"[+-]?[0-9]{{1,{_DIGITS_MAX}}}").fullmatch
+_INCREMENT_BITS_MAX = 215_000
 
 
 class _Body(Struct):
@@ -65,12 +73,23 @@ class Counters:
 
         Returns:
             The new value.
+
+        Raises:
+            InvalidOptionError: the increment is no whole number, or has more digits than a header block holds.
+            DecodeError: the increment was added, but the server's answer holds no value.
         """
         if isinstance(increment, bool) or not isinstance(increment, int):
             raise InvalidOptionError(f"increment is a whole number, not {increment!r}")
-        headers = {"Nats-Incr": f"{increment:+d}"}
+        if increment.bit_length() > _INCREMENT_BITS_MAX:
+            raise InvalidOptionError(f"increment has {_INCREMENT_BITS_MAX} bits at most, not {increment.bit_length()}")
+        headers = {"Nats-Incr": _digits(increment)}
         ack = await self._publisher.publish(subject, b"", {"headers": headers, "msg_id": msg_id})
-        return int(ack.val) if ack.val else await self.get(subject)
+        if not ack.val:
+            return await self.get(subject)
+        try:
+            return _whole_number(ack.val)
+        except ValueError as error:
+            raise DecodeError(f"the increment was added to {subject!r}, but its new value {error}") from None
 
     async def get(self, subject: str) -> int:
         """Return the value of a counter; 0 for one that nobody has added to."""
@@ -97,16 +116,35 @@ class Counters:
             yield _entry(message)
 
 
+def _digits(number: int) -> str:
+    """Write a number of any size with its sign: Python itself refuses to write more than some thousand digits."""
+    return ("+" if number >= 0 else "") + str(Decimal(number))
+
+
+def _whole_number(text: str) -> int:
+    """Read a number of any size; as `_digits`.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if _match_number(text) is None:
+        raise ValueError(f"{text[:40]!r} is no whole number of up to {_DIGITS_MAX} digits")
+    return int(Decimal(text))
+
+
 def _entry(message: StoredMessage) -> CounterEntry:
     headers = message.headers
     try:
         sources = decode(dict[str, dict[str, str]], (headers.get("Nats-Counter-Sources") or "{}").encode())
         return CounterEntry(
             message.subject,
-            int(decode(_Body, message.payload).val),
-            int(headers.get("Nats-Incr") or 0),
+            _whole_number(decode(_Body, message.payload).val),
+            _whole_number(headers.get("Nats-Incr") or "0"),
             message.sequence,
-            {stream: {subject: int(value) for subject, value in own.items()} for stream, own in sources.items()},
+            {
+                stream: {subject: _whole_number(value) for subject, value in own.items()}
+                for stream, own in sources.items()
+            },
         )
     except ValueError as error:
         raise DecodeError(f"message {message.sequence} on {message.subject!r} is no counter: {error}") from None
