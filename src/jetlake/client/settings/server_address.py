@@ -17,7 +17,7 @@ _SHAPE = re.compile(
     r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
     r"(?:(?P<login>[^@/]*)@)?"
     r"(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:/@\[\]]*))"
-    r"(?::(?P<port>\d*))?/?"
+    r"(?::(?P<port>[0-9]*))?/?"
 )
 
 
@@ -53,6 +53,10 @@ def parse_address(text: str) -> ServerAddress:
     """
     if not isinstance(text, str):
         raise InvalidOptionError(f"a server address is a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidOptionError(f"server address {without_login(text)!r} cannot be written as UTF-8") from None
     parts = _SHAPE.fullmatch(text.strip())
     if parts is None:
         raise InvalidOptionError(f"not a server address: {without_login(text)!r} (write it like nats://host:4222)")
@@ -64,9 +68,11 @@ def parse_address(text: str) -> ServerAddress:
     host = parts["ipv6"] or parts["host"]
     if not host or any(character.isspace() for character in host):
         raise InvalidOptionError(f"server address {without_login(text)!r} has no host")
-    port = int(parts["port"]) if parts["port"] else _DEFAULT_PORTS[scheme]
+    digits = parts["port"].lstrip("0") if parts["port"] else str(_DEFAULT_PORTS[scheme])
+    # Python does not read thousands of digits, which are no port anyhow.
+    port = int(digits) if 0 < len(digits) <= 5 else 0
     if not 0 < port < 65536:
-        raise InvalidOptionError(f"server address {without_login(text)!r}: {port} is not a port")
+        raise InvalidOptionError(f"server address {without_login(text)!r}: {parts['port'][:20]} is not a port")
     user, password, token = _read_login(parts["login"])
     return ServerAddress(host, port, scheme in ("tls", "wss"), user, password, token, scheme in ("ws", "wss"))
 

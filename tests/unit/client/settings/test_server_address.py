@@ -32,7 +32,10 @@ def test_is_read(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "http://h", "nats://", "nats://:4222", "h:0", "h:65536", "h:x", "nats://a b", "nats://h/path", "wsx://h", 7],
+    [
+        *("", "http://h", "nats://", "nats://:4222", "h:0", "h:00", "h:65536", "h:x", "h:" + "9" * 5000, "h:\u0661"),
+        *("nats://a b", "nats://h/path", "wsx://h", 7, "nats://\udc80", "nats://a%40\udc80:b@h", "nats://a:\ud800@h"),
+    ],
 )
 def test_is_refused(text):
     with pytest.raises(InvalidOptionError):
@@ -47,6 +50,7 @@ def test_is_refused(text):
         "nats://user:hunter2",
         "http://hunter2@h",
         "nats://u:hunter2,x@h",
+        "nats://u:hunter2\udc80@h",
     ],
 )
 def test_secrets_stay_out_of_errors(text):
