@@ -36,7 +36,6 @@ from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
     InvalidOptionError,
-    JetlakeError,
     OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
@@ -214,7 +213,7 @@ class Connection:
         """
         try:
             await self._link.open()
-        except JetlakeError:
+        except Exception:
             self._close(None)
             raise
 
@@ -379,6 +378,10 @@ class Connection:
 
     def refused(self, error: AuthorizationError) -> None:
         """Report a server that takes the credentials no longer."""
+        self.signal(error)
+
+    def failed(self, error: Exception) -> None:
+        """Report a defect that would end the attempts to connect if it was raised."""
         self.signal(error)
 
     def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:

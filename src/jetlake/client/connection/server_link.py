@@ -54,6 +54,9 @@ class LinkEvents(Protocol):
     def refused(self, error: AuthorizationError) -> None:
         """Take note that a server refused credentials that it had accepted before."""
 
+    def failed(self, error: Exception) -> None:
+        """Take note of a defect of the client that showed when a connection was opened or lost."""
+
     def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:
         """Take note of an INFO of the server, with addresses that were not known yet.
 
@@ -174,8 +177,32 @@ class ServerLink:
             return error
         if self.is_closed:
             wire.close()
-        else:
+            return None
+        return self._use(wire, address, info)
+
+    def _use(self, wire: WireProtocol, address: ServerAddress, info: ServerInfo) -> Exception | None:
+        """Go on with a server that accepted the client; the error if that fails before the link is open.
+
+        Only a defect of the client fails there, and it must not end the attempts to connect: the error is reported, and
+        after the usual wait the next server is tried. While the client connects for the first time, it is raised.
+        """
+        is_first = self.state is ConnectionState.CONNECTING
+        try:
             self._connected(wire, address, info)
+        except Exception as error:
+            reason = ClientConnectionError(f"the client failed to go on with {address}: {error!r}")
+            reason.__cause__ = error
+            if is_first:
+                wire.abort(reason)
+                raise
+            self._events.failed(error)
+            is_open = self.wire is wire
+            wire.abort(reason)
+            if is_open:
+                self._lost(wire, reason)  # A wire that has not started tells nobody.
+                return None
+            self._pool.failed(address, str(reason))
+            return reason
         return None
 
     def _connected(self, wire: WireProtocol, address: ServerAddress, info: ServerInfo) -> None:
@@ -223,7 +250,10 @@ class ServerLink:
         is_final = not self._options.reconnect or self._expired_for_good(error)
         if not is_final:
             self.state = ConnectionState.RECONNECTING
-        self._events.lost(reason, is_clean=error is None, is_final=is_final)
+        try:
+            self._events.lost(reason, is_clean=error is None, is_final=is_final)
+        except Exception as defect:
+            self._events.failed(defect)
         if is_final:
             return
         if self.address is not None:

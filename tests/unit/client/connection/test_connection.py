@@ -9,6 +9,9 @@ from fake_server import message
 
 from jetlake.client.connection.connection import ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.outbox import Outbox
+from jetlake.client.connection.pings import Pings
+from jetlake.client.settings.server_pool import ServerPool
 from jetlake.errors import (
     AuthorizationError,
     BadHeaderError,
@@ -222,6 +225,44 @@ async def test_what_was_queued_in_the_turn_of_the_loss_is_not_lost(fake, clock):
     fake.wire.lose()
     await clock.advance(1)
     assert frames(fake.wire, Pub)[0].payload == b"queued"
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "times"),
+    [(ServerPool, "connected", 3), (Outbox, "connected", 3), (Outbox, "send_kept", 3), (Pings, "stop", 1)],
+)
+async def test_a_defect_is_reported_and_the_client_connects_again(fake, clock, monkeypatch, part, method, times):
+    client = await fake.connect()
+    await client.subscribe("s")
+    method_of_part = getattr(part, method)
+    left = times
+
+    def fails(self, *given, **options):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return method_of_part(self, *given, **options)
+        raise LookupError(f"a defect of {method}")
+
+    monkeypatch.setattr(part, method, fails)
+    fake.wire.lose()
+    await client.publish("a", b"kept")
+    for _ in range(30):
+        await clock.advance(2)
+    assert client.is_connected
+    assert [str(error) for error in fake.errors] == [f"a defect of {method}"] * times
+    assert [frame.subject for frame in frames(fake.wire, Sub)] == [b"s"]
+    assert [frame.payload for frame in frames(fake.wire, Pub)][-1:] == [b"kept"]
+
+
+async def test_a_defect_is_raised_by_the_first_connect(fake, monkeypatch):
+    def fails(*_):
+        raise LookupError("a defect")
+
+    monkeypatch.setattr(Outbox, "connected", fails)
+    with pytest.raises(LookupError):
+        await fake.connect()
+    assert not fake.wire.alive
 
 
 async def test_what_was_queued_in_the_turn_of_the_loss_and_finds_no_room_is_told(fake, clock):
