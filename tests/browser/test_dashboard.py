@@ -264,6 +264,27 @@ async def test_phone_width_needs_no_sideways_scrolling(js, open_page):
         await page.close()
 
 
+async def test_long_names_leave_room_for_the_numbers(client, js, open_page):
+    name = "N" * 200
+    stream = await js.create_stream(name, subjects=["s" * 150])
+    await stream.create_consumer("c" * 200)
+    report = {"id": "a", "name": "p" * 200, "state": "failed", "error": "no such column"}
+    for width in (1440, 1024, 390):
+        page = await open_page(viewport={"width": width, "height": 800})
+        await client.publish("jetlake.pipeline.progress.a", json.dumps(report).encode())
+        for path, wanted in (
+            ("#/", "1\u20131 of 1"),
+            ("#/consumers", "1\u20131 of 1"),
+            (f"#/streams/{name}/messages", "No message there"),
+            ("#/pipelines", "no such column"),
+        ):
+            await page.evaluate("path => { location.hash = path; }", path)
+            await until(page, SEES, wanted)
+            wide = "[...document.querySelectorAll('html, .table')].map(one => one.scrollWidth - one.clientWidth)"
+            assert set(await page.evaluate(wide)) == {0}, (width, path)
+        await page.close()
+
+
 async def test_ten_thousand_streams_are_pages_that_are_filtered_and_sorted_by_the_server(js, open_page):
     for number in range(300):
         await js.create_stream(f"S{number:03}", storage="memory")

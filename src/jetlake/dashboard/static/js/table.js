@@ -50,8 +50,9 @@ export function table(id, columns, data, { caption, empty, changed, key, isSmall
     type: "button", onclick: () => choose({ sort, descending: sort === choice.sort ? !choice.descending : Boolean(descending) }),
   }, title) : title));
   const body = data.rows.map((row) => make("tr", { "data-key": key?.(row) }, columns.map(({ cell, kind }) => {
-    const made = make("td", { class: kind }, cell(row));
-    if (kind?.includes("clip")) made.title = made.textContent;  // the whole of what may be cut
+    if (!kind?.includes("clip")) return make("td", { class: kind }, cell(row));
+    const made = make("td", { class: kind }, make("span", {}, make("span", {}, cell(row))));
+    made.title = made.textContent;  // the whole of what may be cut
     return made;
   })));
   const last = data.offset + data.rows.length;

@@ -19,7 +19,7 @@ export const consumerColumns = (withStream) => [
   { title: "Redelivered", cell: (row) => make("span", { class: row.redelivered ? "warn" : "" }, count(row.redelivered)), sort: "redelivered", descending: true, kind: "number optional" },
   { title: "Waiting pulls", cell: (row) => count(row.waiting), sort: "waiting", descending: true, kind: "number optional wide" },
   { title: "Delivered", cell: (row) => rate(row.rate), sort: "rate", descending: true, kind: "number optional" },
-  { title: "Pending, 5 minutes", cell: (row) => spark(row.chart, `pending of ${row.name}`), kind: "optional" },
+  { title: "Pending, 5 minutes", cell: (row) => spark(row.chart, `pending of ${row.name}`), kind: "optional extra" },
 ];
 
 export default {

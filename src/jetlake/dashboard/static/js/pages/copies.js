@@ -18,7 +18,7 @@ const columns = [
   { title: "Copies", cell: (row) => row.from, sort: "from", order: (row) => row.from, kind: "clip" },
   { title: "Only", cell: (row) => row.filter, kind: "clip optional" },
   { title: "Behind", cell: (row) => count(row.lag), sort: "lag", order: (row) => row.lag, descending: true, kind: "number" },
-  { title: "State", cell: (row) => make("span", { class: level(row) === "good" ? "" : level(row) }, saying(row)), kind: "clip" },
+  { title: "State", cell: (row) => make("span", { class: level(row) === "good" ? "" : level(row) }, saying(row)), kind: "wrapped" },
 ];
 
 function graph({ nodes, edges }) {
@@ -36,10 +36,12 @@ function graph({ nodes, edges }) {
         const [one, other] = [places[edge.from], places[edge.to]];
         const [x1, y1, x2, y2] = [one.x + WIDTH, one.y + HEIGHT / 2, other.x, other.y + HEIGHT / 2];
         const middle = (x1 + x2) / 2;
+        // Nearer to the origin than to the copy: in the middle edges cross, and nobody could tell whose label is whose.
+        const [labelX, labelY] = [x1 + 0.384 * (x2 - x1), y1 + 0.282 * (y2 - y1)];
         return draw("g", { class: `edge ${level(edge)}` }, draw("title", {}, `${edge.to} ${edge.kind === "mirror" ? "mirrors" : "sources"} ${edge.from}: ${saying(edge)}`),
           draw("path", { d: `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`, "stroke-dasharray": edge.kind === "source" ? "5 4" : undefined }),
           draw("path", { class: "arrow", d: `M${x2},${y2} l-8,-4 v8 z` }),
-          draw("text", { x: middle, y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, edge.error ? "✕" : edge.lag ? `−${count(edge.lag)}` : "✓"));
+          draw("text", { x: labelX, y: labelY - 5, "text-anchor": "middle" }, edge.error ? "✕" : edge.lag ? `−${count(edge.lag)}` : "✓"));
       }),
       nodes.map((node) => {
         const place = places[node.name];

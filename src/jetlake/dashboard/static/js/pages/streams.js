@@ -15,7 +15,7 @@ const columns = [
   { title: "Size", cell: (row) => bytes(row.bytes), sort: "bytes", descending: true, kind: "number optional" },
   { title: "Consumers", cell: (row) => count(row.consumers), sort: "consumers", descending: true, kind: "number optional" },
   { title: "Published", cell: (row) => rate(row.rate), sort: "rate", descending: true, kind: "number" },
-  { title: "Last 5 minutes", cell: (row) => spark(row.chart, `published to ${row.name}`), kind: "optional" },
+  { title: "Last 5 minutes", cell: (row) => spark(row.chart, `published to ${row.name}`), kind: "optional extra" },
 ];
 const leaderColumn = { title: "Leader", cell: (row) => row.cluster?.leader ?? "", kind: "clip optional" };
 
