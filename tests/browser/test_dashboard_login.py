@@ -307,8 +307,9 @@ async def test_nothing_that_logs_the_dashboard_in_logs_its_users_in(shop):
         await (await session.connect_as(Credentials("boss", "secret"))).close()
 
 
-async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, browser):
-    """In a real browser: every change is shown with its command, and confirmed."""
+@pytest.fixture
+async def tab(shop, browser):
+    """A browser's tab in which a user who may change everything has logged in."""
     tab = await browser.new_page()
     tab.set_default_timeout(20_000)
     errors = []
@@ -318,6 +319,23 @@ async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, 
     await tab.get_by_label("Password").fill("secret")
     await tab.get_by_label("Allow changes").check()
     await tab.get_by_role("button", name="Log in").click()
+    await tab.get_by_role("button", name="Create stream").wait_for()
+    yield tab
+    assert errors == []
+
+
+@pytest.fixture
+async def boss(shop):
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        yield client.jetstream()
+
+
+async def go(tab, path):
+    await tab.evaluate("path => { location.hash = path; }", path)
+
+
+async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, tab):
+    """In a real browser: every change is shown with its command, and confirmed."""
     await tab.get_by_role("button", name="Create stream").click()
     await tab.get_by_label("Name").fill("PAYMENTS")
     await tab.get_by_label("Subjects, separated").fill("payments.>")
@@ -350,4 +368,15 @@ async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, 
     await tab.get_by_role("button", name="Log out").click()
     await tab.get_by_label("User").wait_for()
     assert await tab.evaluate("document.cookie") == ""
-    assert errors == []
+
+
+async def test_a_message_that_was_deleted_is_no_longer_listed(boss, tab):
+    for number in range(3):
+        await boss.publish("orders.new", b"%d" % number)
+    await go(tab, "#/streams/ORDERS/messages")
+    await tab.get_by_text("#2", exact=True).click()
+    await tab.get_by_role("button", name="Delete").click()
+    await tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await tab.get_by_role("button", name="Close").click()
+    await tab.get_by_text("#2", exact=True).wait_for(state="detached")
+    assert await tab.locator(".message b").all_inner_texts() == ["#3", "#1"]

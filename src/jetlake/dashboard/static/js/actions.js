@@ -113,9 +113,9 @@ export const actions = {
     wanted: (values) => ({ subject: values.subject, payload: encode(values.payload), headers: headersOf(values.headers) }),
   }), "primary"),
 
-  message: (stream, message) => session.may_change && [
+  message: (stream, message, deleted) => session.may_change && [
     button("Publish again", () => change({ title: "Publish again", kind: "message.again", wanted: () => ({ stream, sequence: message.seq }) })),
-    button("Delete", () => change({ title: "Delete message", kind: "message.delete", wanted: () => ({ stream, sequence: message.seq }) }), "danger"),
+    button("Delete", () => change({ title: "Delete message", kind: "message.delete", wanted: () => ({ stream, sequence: message.seq }), done: deleted }), "danger"),
   ],
 };
 

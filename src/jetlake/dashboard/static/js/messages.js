@@ -14,7 +14,7 @@ const field = (title, name, type, hint) => make("label", {}, make("span", {}, ti
 }));
 
 export class MessageBrowser {
-  /** buttons(message): what can be done with a message. */
+  /** buttons(message, deleted): what can be done with a message; deleted is called when it is gone. */
   constructor(stream, buttons, subject = "") {
     this.stream = stream;
     this.buttons = buttons;
@@ -147,6 +147,11 @@ export class MessageBrowser {
     }
   }
 
+  remove(sequence) {
+    this.messages = this.messages.filter((message) => message.seq !== sequence);
+    this.render();
+  }
+
   row(message, open) {
     const data = fromBase64(message.data);
     const details = make("details", { class: "message", "data-sequence": String(message.seq), open: open.has(String(message.seq)) },
@@ -168,6 +173,6 @@ export class MessageBrowser {
       make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (cut: download it to see the whole)" : "")),
       make("p", { class: "tools" }, make("span", { class: "tag" }, form), copyButton(text),
         make("a", { class: "button", href: `${this.url(`messages/${message.seq}/payload`)}`, download: "" }, "Download"),
-        this.buttons(message)));
+        this.buttons(message, () => this.remove(message.seq))));
   }
 }

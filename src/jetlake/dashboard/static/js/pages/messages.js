@@ -11,7 +11,7 @@ export default {
   title: ([, name]) => `Messages of ${name}`,
   query: () => ({ page: "none" }),
   draw({ route: [, name], actions }) {
-    if (browser?.stream !== name) { browser?.close(); browser = new MessageBrowser(name, (message) => actions.message(name, message)); }
+    if (browser?.stream !== name) { browser?.close(); browser = new MessageBrowser(name, (message, deleted) => actions.message(name, message, deleted)); }
     return [crumbs(link("#/", "Streams"), link(streamPath(name), name)), head("Messages", actions.publish(name)), browser.root];
   },
   leave() { browser?.close(); browser = null; },
