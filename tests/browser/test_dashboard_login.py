@@ -380,3 +380,21 @@ async def test_a_message_that_was_deleted_is_no_longer_listed(boss, tab):
     await tab.get_by_role("button", name="Close").click()
     await tab.get_by_text("#2", exact=True).wait_for(state="detached")
     assert await tab.locator(".message b").all_inner_texts() == ["#3", "#1"]
+
+
+async def test_the_history_of_a_key_shows_an_edit_and_stays_with_its_bucket(boss, tab):
+    await (await boss.create_key_value("SETTINGS", history=5)).put("colour", b"red")
+    await (await boss.create_key_value("OTHER")).put("size", b"small")
+    await go(tab, "#/kv/SETTINGS")
+    await tab.get_by_role("button", name="colour").click()
+    for value in ("green", "blue"):
+        await tab.locator("#history").get_by_role("button", name="Edit").click()
+        await tab.get_by_label("Value").fill(value)
+        await tab.get_by_role("button", name="Preview").click()
+        await tab.get_by_role("button", name="Confirm").click()
+        await tab.get_by_role("dialog").get_by_role("button", name="Close").click()
+        await tab.locator("#history pre").first.get_by_text(value).wait_for()
+    assert await tab.locator("#history summary b").all_inner_texts() == ["revision 3", "revision 2", "revision 1"]
+    await go(tab, "#/kv/OTHER")
+    await tab.get_by_role("button", name="size").wait_for()
+    assert await tab.locator("#history").count() == 0

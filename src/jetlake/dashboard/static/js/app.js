@@ -85,7 +85,7 @@ function drawServer() {
 
 function navigate() {
   const next = pageOf(route());
-  if (open && open !== next) open.leave?.();
+  open?.leave?.();  // also for another thing of the same kind: what was opened there is not here
   open = next;
   document.title = `${open.title(route())} · jetlake`;
   for (const one of document.querySelectorAll("#sections a")) {

@@ -3,7 +3,7 @@
 import { decoded, fromBase64, preview } from "../decode.js";
 import { make } from "../elements.js";
 import { bytes, count, duration, moment, path, rate } from "../format.js";
-import { state } from "../live.js";
+import { get, state } from "../live.js";
 import { command, crumbs, failed, head, link, loading, nothing, tag, tiles } from "../parts.js";
 import { release, renew, resource } from "../resource.js";
 import { listingQuery, table } from "../table.js";
@@ -32,35 +32,45 @@ export const buckets = {
   },
 };
 
-const watch = { source: null, bucket: "" };
-let openKey = null;
-let history = null;
+const watch = { source: null };
+let opened = null;  // the key whose history is shown, { key, history }
 
 function toggleWatch(bucket, redraw) {
   if (watch.source) { watch.source.close(); watch.source = null; redraw(); return; }
   watch.source = new EventSource(`api/streams/${encodeURIComponent(PREFIX + bucket)}/tail`);
-  watch.source.onmessage = () => renew(redraw);
+  watch.source.onmessage = () => refresh(bucket, redraw);
   redraw();
 }
 
-async function openHistory(bucket, key, redraw) {
-  openKey = openKey === key ? null : key;
-  history = null;
+function toggleHistory(bucket, key, redraw) {
+  opened = opened?.key === key ? null : { key, history: null };
   redraw();
-  if (!openKey) return;
-  const answer = await fetch(`api/buckets/${encodeURIComponent(bucket)}/history?${new URLSearchParams({ key })}`);
-  history = await answer.json();
+  if (opened) loadHistory(bucket, redraw);
+}
+
+async function loadHistory(bucket, redraw) {
+  const asked = opened;
+  const history = await get(`api/buckets/${encodeURIComponent(bucket)}/history`, { key: asked.key });
+  if (opened !== asked) return;  // another key is open by now
+  asked.history = history;
   redraw();
+}
+
+/** Ask for keys and the open history anew, because something changed. */
+function refresh(bucket, redraw) {
+  renew(redraw);
+  if (opened) loadHistory(bucket, redraw);
 }
 
 const shown = (row) => (row.operation === "put" ? preview(fromBase64(row.data), 120) : make("span", { class: "warn" }, row.operation === "delete" ? "deleted" : "purged"));
 
 function historyCard(bucket, actions, redraw) {
-  if (!openKey) return null;
+  if (!opened) return null;
+  const { key, history } = opened;
   const newest = history?.rows?.find((row) => row.operation === "put");
-  return make("section", { class: "card", id: "history", "aria-label": `History of ${openKey}` },
-    make("div", { class: "head" }, make("h2", {}, openKey), make("div", { class: "actions" }, actions.key(bucket, openKey, newest && decoded(fromBase64(newest.data), "text").text, () => renew(redraw)),
-      make("button", { type: "button", onclick: () => { openKey = null; redraw(); } }, "Close"))),
+  return make("section", { class: "card", id: "history", "aria-label": `History of ${key}` },
+    make("div", { class: "head" }, make("h2", {}, key), make("div", { class: "actions" }, actions.key(bucket, key, newest && decoded(fromBase64(newest.data), "text").text, () => refresh(bucket, redraw)),
+      make("button", { type: "button", onclick: () => { opened = null; redraw(); } }, "Close"))),
     !history ? "loading …" : history.error ? make("p", { class: "bad" }, history.error) : history.rows.map((row) => make("details", { class: "revision", open: row === history.rows[0], "data-key": String(row.revision) },
       make("summary", {}, make("b", {}, `revision ${count(row.revision)}`), " · ", row.operation, " · ", moment(row.time), " · ", bytes(row.size)),
       make("pre", { tabindex: "0" }, decoded(fromBase64(row.data), "auto").text + (row.cut ? "\n… (cut)" : "")))));
@@ -77,7 +87,7 @@ export const bucket = {
     if (body.error) return [up, failed(name, body.error)];
     const { status } = body;
     const columns = [
-      { title: "Key", cell: (row) => make("button", { type: "button", class: "link", "aria-expanded": String(openKey === row.key), onclick: () => openHistory(name, row.key, redraw) }, row.key), kind: "clip main" },
+      { title: "Key", cell: (row) => make("button", { type: "button", class: "link", "aria-expanded": String(opened?.key === row.key), onclick: () => toggleHistory(name, row.key, redraw) }, row.key), kind: "clip main" },
       { title: "Value", cell: shown, kind: "clip wider" },
       { title: "Revision", cell: (row) => count(row.revision), kind: "number optional" },
       { title: "Size", cell: (row) => bytes(row.size), kind: "number optional" },
@@ -86,7 +96,7 @@ export const bucket = {
     return [
       up,
       head(name, make("button", { type: "button", "aria-pressed": String(Boolean(watch.source)), onclick: () => toggleWatch(name, redraw) }, "Watch"),
-        make("a", { class: "button", href: path("streams", PREFIX + name) }, "Its stream"), actions.putKey(name, () => renew(redraw))),
+        make("a", { class: "button", href: path("streams", PREFIX + name) }, "Its stream"), actions.putKey(name, () => refresh(name, redraw))),
       tiles(["Keys", count(body.total)], ["Values", count(status.values)], ["Size", bytes(status.bytes)],
         ["History", count(status.history)], ["Life of a value", status.ttl_s ? duration(status.ttl_s) : "unlimited"], ["Storage", status.storage]),
       status.mirror && tag(`a mirror of ${status.mirror}`),
@@ -94,5 +104,5 @@ export const bucket = {
       table(`keys-${name}`, columns, body, { caption: "Keys", changed, key: (row) => row.key, empty: ["No keys yet. Put one: ", command(`jetlake kv put ${name} KEY VALUE`)] }),
     ];
   },
-  leave() { watch.source?.close(); watch.source = null; openKey = null; history = null; release(); },
+  leave() { watch.source?.close(); watch.source = null; opened = null; release(); },
 };
