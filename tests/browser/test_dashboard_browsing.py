@@ -222,3 +222,16 @@ async def test_every_page_is_shown_and_can_be_used_by_all(js, client, open_page)
             number += 1
             await (await js.key_value("SETTINGS")).put("colour", b"blue %d" % number)
             await asyncio.sleep(0.2)
+
+
+async def test_a_bucket_that_could_not_be_read_is_asked_for_again(js, open_page):
+    await (await js.create_key_value("SETTINGS")).put("colour", b"red")
+    page = await open_page()
+    await page.clock.install()
+    refusal = {"error": "the server does not answer"}
+    await page.route("**/api/buckets/**", lambda route: route.fulfill(json=refusal))
+    await page.evaluate("() => { location.hash = '#/kv/SETTINGS'; }")
+    await page.get_by_text("the server does not answer").wait_for()
+    await page.unroute("**/api/buckets/**")
+    await page.clock.fast_forward(10_000)
+    await page.get_by_role("button", name="colour").wait_for()

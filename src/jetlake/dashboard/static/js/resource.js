@@ -2,7 +2,9 @@
 
 import { get } from "./live.js";
 
-const kept = { key: "", body: null, timer: null, isAsking: false };
+const kept = { key: "", body: null, timer: null, retry: null, isAsking: false };
+// What could not be answered is asked for again: a server that was stopped comes back.
+const RETRY_MS = 3000;
 
 async function load(key, path, query, redraw) {
   if (kept.isAsking) return;
@@ -11,6 +13,8 @@ async function load(key, path, query, redraw) {
   kept.isAsking = false;
   if (kept.key !== key) { redraw(); return; }  // another page is open by now
   kept.body = body;
+  clearTimeout(kept.retry);
+  if (body.error) kept.retry = setTimeout(() => { if (kept.key === key) load(key, path, query, redraw); }, RETRY_MS);
   redraw();
 }
 
