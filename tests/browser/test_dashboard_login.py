@@ -398,3 +398,20 @@ async def test_the_history_of_a_key_shows_an_edit_and_stays_with_its_bucket(boss
     await go(tab, "#/kv/OTHER")
     await tab.get_by_role("button", name="size").wait_for()
     assert await tab.locator("#history").count() == 0
+
+
+async def test_what_was_typed_is_kept_when_the_server_refuses_it(boss, tab):
+    await go(tab, "#/streams/ORDERS")
+    await tab.get_by_role("button", name="Edit").click()
+    await tab.get_by_label("Description").fill("all orders")
+    await tab.get_by_label("Replicas").fill("3")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_role("button", name="Confirm").click()
+    await tab.get_by_text("replicas > 1 not supported").wait_for()
+    await tab.get_by_role("button", name="Back", exact=True).click()
+    assert await tab.get_by_label("Description").input_value() == "all orders"
+    await tab.get_by_label("Replicas").fill("1")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_role("button", name="Confirm").click()
+    await tab.get_by_text("Stream ORDERS was changed.").wait_for()
+    assert (await (await boss.stream("ORDERS")).info()).config.description == "all orders"

@@ -66,7 +66,7 @@ export function change({ title, kind, fields = [], values = {}, wanted, done }) 
       else box.show(make("h2", {}, title), make("p", { class: "bad", role: "alert" }, prepared.error), make("div", { class: "actions" }, cancel()));
       return;
     }
-    const confirm = make("button", { type: "button", class: `primary ${prepared.warning ? "danger" : ""}`, onclick: () => run(prepared, confirm) }, prepared.warning ? prepared.title : "Confirm");
+    const confirm = make("button", { type: "button", class: `primary ${prepared.warning ? "danger" : ""}`, onclick: () => run(prepared, confirm, back) }, prepared.warning ? prepared.title : "Confirm");
     box.show(
       make("h2", {}, prepared.title),
       make("table", { class: "plain" },
@@ -81,15 +81,16 @@ export function change({ title, kind, fields = [], values = {}, wanted, done }) 
     confirm.focus();
   }
 
-  async function run(prepared, button) {
+  async function run(prepared, button, back) {
     button.disabled = true;
     button.textContent = "…";
     const answer = await post(`api/changes/${prepared.id}`);
+    const close = make("button", { type: "button", class: "primary", onclick: box.close }, "Close");
     box.show(make("h2", {}, prepared.title),
       make("p", { class: answer.error ? "bad" : "good", role: "alert" }, answer.error ?? answer.done),
       answer.download && make("p", {}, make("a", { class: "button", href: answer.download, download: "" }, "Download")),
-      make("div", { class: "actions" }, make("button", { type: "button", class: "primary", autofocus: true, onclick: box.close }, "Close")));
-    box.dialog.querySelector("button").focus();
+      make("div", { class: "actions" }, answer.error && back && make("button", { type: "button", onclick: back }, "Back"), close));
+    close.focus();
     if (!answer.error) done?.(answer.done);
   }
 
