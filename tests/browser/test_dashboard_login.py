@@ -415,3 +415,16 @@ async def test_what_was_typed_is_kept_when_the_server_refuses_it(boss, tab):
     await tab.get_by_role("button", name="Confirm").click()
     await tab.get_by_text("Stream ORDERS was changed.").wait_for()
     assert (await (await boss.stream("ORDERS")).info()).config.description == "all orders"
+
+
+async def test_a_server_that_asks_for_a_login_since_its_restart_shows_the_form_alone(server, browser):
+    tab = await browser.new_page()
+    tab.set_default_timeout(20_000)
+    await tab.goto(f"http://127.0.0.1:{server.monitoring.port}/")
+    await tab.get_by_text("read-only").wait_for()
+    session = {"user": None, "may_change": False, "csrf": "", "can_login": True, "needs_login": True}
+    await tab.route("**/api/session*", lambda route: route.fulfill(json=session))
+    await tab.route("**/api/live*", lambda route: route.fulfill(status=401, json={"error": "log in first"}))
+    await go(tab, "#/consumers")
+    await tab.get_by_label("User").wait_for()
+    assert await tab.locator("#who").inner_text() == ""

@@ -104,11 +104,11 @@ function entered() {
   navigate();
 }
 
-/** The server refuses what it gave before: a session ends one day. */
+/** The server refuses what it gave before: a session ended, or the server asks for a login since its restart. */
 onRefused(async () => {
-  const before = session.user;
+  const { user, needs_login } = session;
   await loadSession();
-  if (session.user !== before) entered();
+  if (session.user !== user || session.needs_login !== needs_login) entered();
 });
 
 addEventListener("hashchange", () => {
