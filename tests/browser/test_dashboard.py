@@ -192,7 +192,7 @@ async def test_a_server_that_is_away_is_told_with_the_time_of_the_numbers(js, cl
         await page.reload()
 
     await answer(away)
-    await until(page, SEES, "does not answer. What is shown here is of")
+    await until(page, SEES, "does not answer. The data shown is from")
     await until(page, SEES, "ORDERS")
     # A server that never answered has not no streams: nobody knows.
     board = {**away["board"], "server": {**away["board"]["server"], "seen": 0}}

@@ -149,7 +149,7 @@ def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
     if copy.error is not None:
         return Finding("bad", "not copying", f"copying {copy.name} fails: {copy.error.description}", stream)
     if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
-        text = f"{_messages(copy.lag)} of {copy.name} are yet to be copied, and nothing is heard of it"
+        text = f"{_messages(copy.lag)} of {copy.name} are not copied yet, and the origin does not respond"
         return Finding("bad", "not copying", text, stream, weight=copy.lag)
     return None
 

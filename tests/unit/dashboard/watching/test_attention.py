@@ -138,7 +138,7 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
             StreamSourceInfo(name="O", error=ErrorBody(code=404, err_code=10059, description="stream not found")),
             "not found",
         ),
-        (StreamSourceInfo(name="O", lag=7, active=60 * 10**9), "7 messages of O are yet to be copied"),
+        (StreamSourceInfo(name="O", lag=7, active=60 * 10**9), "7 messages of O are not copied yet"),
         (StreamSourceInfo(name="O", lag=7, active=-1), "7 messages of O"),
         (StreamSourceInfo(name="O", lag=7, active=10**9), None),
         (StreamSourceInfo(name="O", lag=0, active=60 * 10**9), None),

@@ -139,7 +139,7 @@ Object.assign(actions, {
 export function drawWho(changed) {
   const who = document.getElementById("who");
   who.replaceChildren(...(session.user !== null
-    ? [make("span", {}, session.user, " ", make("span", { class: "tag" }, session.may_change ? "may change" : "reads")),
+    ? [make("span", {}, session.user, " ", make("span", { class: "tag" }, session.may_change ? "can change" : "read-only")),
       make("button", { type: "button", onclick: async () => { await logout(); changed(); } }, "Log out")]
     : session.needs_login ? [] : session.can_login ? [make("button", { type: "button", onclick: () => show("Log in", (close) => loginForm(() => { close(); changed(); })) }, "Log in")]
       : [make("span", { class: "tag", title: "Start with jetlake dashboard --login, or give the server users, to change things here." }, "read-only")]));

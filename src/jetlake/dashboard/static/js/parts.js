@@ -56,12 +56,12 @@ export function absence() {
   const { board, isLost } = state;
   if (isLost) {
     return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, "The dashboard does not answer; trying again. ",
-      board && `What is shown here is of ${clock(board.time)}.`);
+      board && `The data shown is from ${clock(board.time)}.`);
   }
   const server = board?.server;
   if (!server || server.connected) return null;
   const away = server.refusal ? `The server refuses: ${server.refusal}.` : `The server at ${server.url ?? "its address"} does not answer.`;
-  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` What is shown here is of ${clock(server.seen)}.` : "");
+  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` The data shown is from ${clock(server.seen)}.` : "");
 }
 
 /** What an empty table says: a server that is away has not no streams, it has not said which. */
@@ -80,7 +80,7 @@ export function replicas(cluster) {
         make("td", {}, cluster.leader ? "leads" : make("span", { class: "bad" }, "no leader")), make("td", { class: "number" }, "0")),
       cluster.replicas.map((peer) => make("tr", {}, make("td", {}, peer.name), make("td", {}, "replica"),
         make("td", {}, peer.offline ? make("span", { class: "bad" }, "offline") : peer.current ? "current" : make("span", { class: "warn" }, "catching up")),
-        make("td", { class: "number", title: `heard of ${duration(peer.active / 1e9)} ago` }, count(peer.lag))))));
+        make("td", { class: "number", title: `last contact ${duration(peer.active / 1e9)} ago` }, count(peer.lag))))));
 }
 
 const RANGES = [["5m", "5 min"], ["1h", "1 hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"]];

@@ -10,13 +10,13 @@ const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [200, 34, 110, 18];
 
 const isStale = (edge) => edge.active < 0 || edge.active > 30e9;
 const level = (edge) => (edge.error ? "bad" : edge.lag && isStale(edge) ? "warn" : "good");
-const saying = (edge) => edge.error || `${count(edge.lag)} behind${edge.active < 0 ? ", never heard of" : `, heard of ${duration(edge.active / 1e9)} ago`}`;
+const saying = (edge) => edge.error || `${count(edge.lag)} behind${edge.active < 0 ? ", no contact yet" : `, last contact ${duration(edge.active / 1e9)} ago`}`;
 
 const columns = [
   { title: "Stream", cell: (row) => link(streamPath(row.to), row.to), sort: "to", order: (row) => row.to, kind: "clip main" },
   { title: "Kind", cell: (row) => row.kind, sort: "kind", order: (row) => row.kind, kind: "optional" },
   { title: "Copies", cell: (row) => row.from, sort: "from", order: (row) => row.from, kind: "clip" },
-  { title: "Only", cell: (row) => row.filter, kind: "clip optional" },
+  { title: "Filter", cell: (row) => row.filter, kind: "clip optional" },
   { title: "Behind", cell: (row) => count(row.lag), sort: "lag", order: (row) => row.lag, descending: true, kind: "number" },
   { title: "State", cell: (row) => make("span", { class: level(row) === "good" ? "" : level(row) }, saying(row)), kind: "wrapped" },
 ];

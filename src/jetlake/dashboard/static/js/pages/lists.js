@@ -27,7 +27,7 @@ const connectionColumns = [
   { title: "Subscriptions", cell: (row) => count(row.subscriptions), sort: "subs", order: (row) => row.subscriptions, descending: true, kind: "number optional" },
   { title: "In", cell: (row) => count(row.in_msgs), sort: "in", order: (row) => row.in_msgs, descending: true, kind: "number" },
   { title: "Out", cell: (row) => count(row.out_msgs), sort: "out", order: (row) => row.out_msgs, descending: true, kind: "number" },
-  { title: "Waiting to go out", cell: (row) => bytes(row.pending_bytes ?? 0), sort: "pending", order: (row) => row.pending_bytes ?? 0, descending: true, kind: "number optional" },
+  { title: "Pending bytes", cell: (row) => bytes(row.pending_bytes ?? 0), sort: "pending", order: (row) => row.pending_bytes ?? 0, descending: true, kind: "number optional" },
   { title: "Up", cell: (row) => row.uptime ?? "", kind: "optional" },
 ];
 

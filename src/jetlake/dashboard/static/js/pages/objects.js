@@ -46,7 +46,7 @@ export const store = {
       { title: "Description", cell: (row) => row.description, kind: "clip optional" },
       { title: "", cell: (row) => [!row.link && make("a", { class: "button", href: `${base}/content?${new URLSearchParams({ name: row.name })}`, download: "" }, "Download"), " ", actions.deleteObject(name, row.name, () => renew(redraw))], kind: "number" },
     ];
-    return [up, head(name, make("a", { class: "button", href: path("streams", PREFIX + name) }, "Its stream")),
+    return [up, head(name, make("a", { class: "button", href: path("streams", PREFIX + name) }, "Show stream")),
       table(`objects-${name}`, columns, body, { caption: "Objects", changed, key: (row) => row.name, empty: ["No objects yet. Put one: ", command(`jetlake object put ${name} FILE`)] })];
   },
   leave: release,
