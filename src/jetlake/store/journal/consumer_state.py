@@ -24,6 +24,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             they count as delivered and are neither acknowledged nor known to be pending, so that they have to be
             delivered again if they are the consumer's.
         lost_track: consumer sequences were skipped, so that deliveries must have been told of in records that are lost.
+        latest_ns: when the last delivery was that a record of its own tells of; 0 when none does.
     """
 
     delivered_consumer: int = 0
@@ -34,6 +35,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
     deliveries: dict[int, int] = {}
     uncertain: list[tuple[int, int]] = []
     lost_track: bool = False
+    latest_ns: int = 0
 
     def deliver_run(self, first_consumer: int, sequences: Iterable[int], time_ns: int) -> None:
         """Apply first deliveries, with consecutive consumer sequences."""
@@ -48,6 +50,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             stream = max(stream, sequence)
             consumer += 1
         self.lost_track = False
+        self.latest_ns = max(self.latest_ns, time_ns)
         self.delivered_consumer = max(self.delivered_consumer, consumer - 1)
         self.delivered_stream = stream
 

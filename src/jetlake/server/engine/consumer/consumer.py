@@ -334,10 +334,10 @@ class Consumer:
         Raises:
             StoreError: the stream's messages cannot be read.
         """
-        store = self.stream.store
-        if recover_position(self.ack_tracker, self.cursor, store, state, start=self._start, resume=resume):
+        tracker, store, now_ns = self.ack_tracker, self.stream.store, self.services.clock.now_ns()
+        if recover_position(tracker, self.cursor, store, state, start=self._start, resume=resume, now_ns=now_ns):
             self.journal.rewrite()
-        self.ack_tracker.recognize_naks(self.services.clock.now_ns())
+        tracker.recognize_naks(now_ns)
 
     def shut_down(self) -> None:
         """End waiting requests because the server stops."""

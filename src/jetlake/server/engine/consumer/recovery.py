@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
+from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker, Pending
 from jetlake.server.engine.consumer.cursor import Cursor
 from jetlake.server.engine.consumer.start_position import StartPosition, last_of_subjects
 from jetlake.store.interface import MessageStore
@@ -17,7 +17,14 @@ _READ_BYTES = 1024 * 1024
 
 
 def recover_position(
-    tracker: AckTracker, cursor: Cursor, store: MessageStore, state: ConsumerState, *, start: int, resume: int
+    tracker: AckTracker,
+    cursor: Cursor,
+    store: MessageStore,
+    state: ConsumerState,
+    *,
+    start: int,
+    resume: int,
+    now_ns: int,
 ) -> bool:
     """Move a new consumer's tracker and cursor to the recovered state.
 
@@ -39,7 +46,8 @@ def recover_position(
     floor = (state.floor_consumer, max(state.floor_stream, start - 1))
     if not tracker.wants_acks:
         floor = (state.delivered_consumer, stream)
-    tracker.restore((state.delivered_consumer, stream), floor, state.pending, state.deliveries)
+    pending = _by_this_clock(state.pending, max(state.latest_ns, store.last_time_ns), now_ns)
+    tracker.restore((state.delivered_consumer, stream), floor, pending, state.deliveries)
     if resume > stream + 1:
         chosen = last_of_subjects(store, cursor.subject_filter, stream + 1, resume - 1)
         cursor.go_to(chosen if chosen.chosen else StartPosition(resume))
@@ -52,6 +60,23 @@ def recover_position(
     for sequence in gone:
         tracker.ack(sequence, tracker.pending.get(sequence, 0))
     return bool(gone or state.uncertain)
+
+
+def _by_this_clock(pending: dict[int, Pending], latest_ns: int, now_ns: int) -> dict[int, Pending]:
+    """Return pending messages with the times in the future moved back by as much as the clock was set back.
+
+    Otherwise their ack waits would last that much longer.
+
+    Args:
+        latest_ns: the latest time known to have passed.
+    """
+    set_back_ns = latest_ns - now_ns
+    if set_back_ns <= 0:
+        return pending
+    return {
+        sequence: (first, min(time_ns, max(now_ns, time_ns - set_back_ns)), count)
+        for sequence, (first, time_ns, count) in pending.items()
+    }
 
 
 def _stored_among(

@@ -18,6 +18,7 @@ class Machine:
 
     def __init__(self, make_harness, make_worker, **options):
         self.disk = FaultyDisk(Random(3))
+        self.set_back_s = 0  # at the next start
         self._make_harness = make_harness
         self._make_worker = make_worker
         self._options = options
@@ -35,7 +36,7 @@ class Machine:
 
     def _again(self, worker, now_ns):
         self.harness = self._start()
-        self.harness.clock.advance((now_ns - self.harness.clock.now_ns()) / SECOND)
+        self.harness.clock.advance((now_ns - self.harness.clock.now_ns()) / SECOND - self.set_back_s)
         worker.harness = self.harness
         return worker
 
@@ -179,6 +180,28 @@ def test_progress_and_delays_are_remembered(machine, restart):
     machine.harness.advance(29.8)
     assert worker.taken() == []
     machine.harness.advance(0.2)
+    assert [worker.of(frame)[:2] for frame in worker.taken()] == [(2, 2)]
+
+
+def test_a_clock_that_is_set_back_makes_no_ack_wait_longer(machine, restart):
+    """The messages were stored long before their delivery, which alone tells how late it was."""
+    worker = machine.worker(messages=3)
+    machine.harness.advance(3600)
+    _, delayed, _ = worker.pull(b"3")
+    worker.double_ack(delayed, b"-NAK 60s")
+    machine.set_back_s = 3600
+    worker = restart(worker)
+    worker.ask({"batch": 9, "expires": 300 * SECOND})
+    machine.harness.advance(29.8)
+    assert worker.taken() == []
+    machine.harness.advance(0.3)
+    redelivered = worker.taken()
+    assert [worker.of(frame)[:2] for frame in redelivered] == [(2, 1), (2, 3)]
+    for frame in redelivered:
+        worker.answer(frame)
+    machine.harness.advance(29.7)
+    assert worker.taken() == []
+    machine.harness.advance(0.3)
     assert [worker.of(frame)[:2] for frame in worker.taken()] == [(2, 2)]
 
 
