@@ -504,15 +504,21 @@ async def test_a_put_survives_a_restart_of_the_server(start, clients):
     assert await store.get("o") == b"".join(b"%06d" % number for number in range(20_000))
 
 
-class LosesAnswer:
-    """Forwards connections to a server, and breaks one when the server answers the description of an object.
+DESCRIPTION = b"PUB $O.B.M."
+PURGE = b"PUB $JS.API.STREAM.PURGE.OBJ_B "
+
+
+class BreaksOnce:
+    """Forwards connections to a server, and breaks one at a request: before the server has it, or before its answer.
 
     Attributes:
         is_lost: set when the connection is broken; others are accepted when `is_open` is set again.
     """
 
-    def __init__(self, port):
+    def __init__(self, port, request, *, is_sent):
         self._port = port
+        self._request = request
+        self._is_sent = is_sent
         self._tasks = set()
         self.is_lost = asyncio.Event()
         self.is_open = asyncio.Event()
@@ -536,36 +542,37 @@ class LosesAnswer:
             await self.is_open.wait()
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
             writers.append(there_writer)
-            described = asyncio.Event()
-            await asyncio.gather(
-                self._send(reader, there_writer, described), self._answer(there_reader, writer, described)
-            )
+            await asyncio.gather(self._send(reader, there_writer), self._answer(there_reader, writer))
         except (OSError, asyncio.CancelledError):
             pass
         finally:
             for opened in writers:
                 opened.transport.abort()
 
-    async def _send(self, reader, writer, described):
+    async def _send(self, reader, writer):
         while data := await reader.read(65536):
-            if b"PUB $O.B.M." in data and not self.is_lost.is_set():
-                described.set()
+            if self._request in data and not self.is_lost.is_set():
+                self.is_open.clear()
+                if not self._is_sent:
+                    self._break()
             writer.write(data)
         raise ConnectionResetError
 
-    async def _answer(self, reader, writer, described):
+    async def _answer(self, reader, writer):
         while data := await reader.read(65536):
-            if described.is_set():
-                self.is_open.clear()
-                self.is_lost.set()
-                raise ConnectionResetError
+            if not self.is_open.is_set():
+                self._break()
             writer.write(data)
+        raise ConnectionResetError
+
+    def _break(self):
+        self.is_lost.set()
         raise ConnectionResetError
 
 
 async def test_a_put_whose_answer_is_lost_purges_what_it_replaced(store, server):
     await store.put("o", b"old")
-    async with LosesAnswer(server.port) as line, jetlake.connect(line.url) as client:
+    async with BreaksOnce(server.port, DESCRIPTION, is_sent=True) as line, jetlake.connect(line.url) as client:
         put = asyncio.create_task((await client.jetstream().object_store("B")).put("o", b"new"))
         await line.is_lost.wait()
         line.is_open.set()
@@ -575,10 +582,21 @@ async def test_a_put_whose_answer_is_lost_purges_what_it_replaced(store, server)
     assert await chunk_count(store) == 1
 
 
+async def test_a_replaced_content_is_purged_though_the_connection_breaks(store, server):
+    await store.put("o", b"old")
+    async with BreaksOnce(server.port, PURGE, is_sent=False) as line, jetlake.connect(line.url) as client:
+        put = asyncio.create_task((await client.jetstream().object_store("B")).put("o", b"new"))
+        await line.is_lost.wait()
+        line.is_open.set()
+        await put
+    assert await store.get("o") == b"new"
+    assert await chunk_count(store) == 1
+
+
 async def test_a_put_whose_answer_is_lost_does_not_replace_a_newer_object(store, server):
     await store.put("o", b"old")
     other = await nats.connect(server.url)
-    async with LosesAnswer(server.port) as line, jetlake.connect(line.url) as client:
+    async with BreaksOnce(server.port, DESCRIPTION, is_sent=True) as line, jetlake.connect(line.url) as client:
         put = asyncio.create_task((await client.jetstream().object_store("B")).put("o", b"new"))
         await line.is_lost.wait()
         try:

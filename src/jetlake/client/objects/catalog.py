@@ -110,11 +110,16 @@ class ObjectCatalog:
 
     async def purge_chunks(self, info: ObjectInfo) -> None:
         """Purge a content that no object has any more; what cannot be purged now is left to `purge_orphans`."""
-        if info.nuid and info.link is None:
+        if not info.nuid or info.link is not None:
+            return
+        for _ in range(1 + _LOST_ANSWERS_MAX):
             try:
                 await self._stream.purge(subject=chunk_subject(self._bucket, info.nuid))
+                return
+            except DisconnectedError:
+                continue  # The request may be lost too, and purging twice does no harm.
             except JetlakeError:
-                pass
+                return
 
     async def live(self, name: str) -> ObjectInfo:
         """Return the object that is to be changed.
