@@ -48,7 +48,7 @@ sinks:
     mode: complete
 """
 
-_ARCHIVE_WAIT_S = 180.0
+_ARCHIVE_WAIT_S = 400.0
 
 
 class Story:
