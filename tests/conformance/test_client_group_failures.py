@@ -1,48 +1,13 @@
 """Members of consumer groups when their server stalls, or their group ends them."""
 
-import asyncio
-
 import pytest
 from client_support import until
+from relay import Relay
 
 import jetlake
 from jetlake.errors import ConsumerGroupError, RequestTimeoutError
 
 KEYS = {"orders.*": [1]}
-
-
-class Relay:
-    """Forwards connections to a server; while `is_open` is cleared, bytes wait on their way."""
-
-    def __init__(self, port):
-        self._port = port
-        self._tasks = set()
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-
-    async def __aenter__(self):
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_):
-        self._listener.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _accept(self, reader, writer):
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        for pair in ((reader, there_writer), (there_reader, writer)):
-            self._tasks.add(asyncio.create_task(self._forward(*pair)))
-
-    async def _forward(self, reader, writer):
-        try:
-            while chunk := await reader.read(65536):
-                await self.is_open.wait()
-                writer.write(chunk)
-        finally:
-            writer.close()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from client_support import until
 from msgspec.structs import replace
 from nats.js.api import ObjectMeta
+from relay import BreaksOnce
 
 import jetlake.blocking
 from jetlake.errors import (
@@ -506,68 +507,6 @@ async def test_a_put_survives_a_restart_of_the_server(start, clients):
 
 DESCRIPTION = b"PUB $O.B.M."
 PURGE = b"PUB $JS.API.STREAM.PURGE.OBJ_B "
-
-
-class BreaksOnce:
-    """Forwards connections to a server, and breaks one at a request: before the server has it, or before its answer.
-
-    Attributes:
-        is_lost: set when the connection is broken; others are accepted when `is_open` is set again.
-    """
-
-    def __init__(self, port, request, *, is_sent):
-        self._port = port
-        self._request = request
-        self._is_sent = is_sent
-        self._tasks = set()
-        self.is_lost = asyncio.Event()
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-
-    async def __aenter__(self):
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_):
-        self._listener.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _accept(self, reader, writer):
-        self._tasks.add(asyncio.current_task())
-        writers = [writer]
-        try:
-            await self.is_open.wait()
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-            writers.append(there_writer)
-            await asyncio.gather(self._send(reader, there_writer), self._answer(there_reader, writer))
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            for opened in writers:
-                opened.transport.abort()
-
-    async def _send(self, reader, writer):
-        while data := await reader.read(65536):
-            if self._request in data and not self.is_lost.is_set():
-                self.is_open.clear()
-                if not self._is_sent:
-                    self._break()
-            writer.write(data)
-        raise ConnectionResetError
-
-    async def _answer(self, reader, writer):
-        while data := await reader.read(65536):
-            if not self.is_open.is_set():
-                self._break()
-            writer.write(data)
-        raise ConnectionResetError
-
-    def _break(self):
-        self.is_lost.set()
-        raise ConnectionResetError
 
 
 async def test_a_put_whose_answer_is_lost_purges_what_it_replaced(store, server):
