@@ -44,6 +44,7 @@ _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _GIVE_UP_S = 60.0
 _CREATE_FIRST_S = 2.0
+_DISCARD_AGAIN_S = 1.0
 _LOOK_S = 2.0
 _CATCH_UP_S = 5.0
 
@@ -92,6 +93,8 @@ class _Creation:
             return await create_consumer(self._api, self._stream, config, ConsumerAction.CREATE, timeout_s)
         except (ClientConnectionError, TimeoutError, asyncio.CancelledError):
             discard_consumer(self._api, self._stream, name)
+            # nats-server may carry this request out before the one that creates the consumer.
+            self._api.connection.loop.call_later(_DISCARD_AGAIN_S, discard_consumer, self._api, self._stream, name)
             raise
 
 

@@ -335,7 +335,8 @@ async def test_an_attempt_without_an_answer_is_repeated_under_another_name(fake,
     attempts = [frame.subject.decode().split(".")[5] for frame in fake.wire.frames if is_creation(frame)]
     assert len(attempts) == len(set(attempts)) == 3
     deleted = [frame.subject.decode().split(".")[5] for frame in fake.wire.frames if is_deletion(frame)]
-    assert deleted[:2] == attempts[:2]
+    # Each twice: a server may carry out the first request before the one that creates the consumer.
+    assert [deleted.count(name) for name in attempts[:2]] == [2, 2]
 
 
 async def test_a_consumer_that_lost_its_state_with_its_server_is_replaced_in_silence(fake, clock, creator, stream):
