@@ -12,6 +12,7 @@ from jetlake.client.tables.decoding.decoder import Decoder, fields_of
 from jetlake.client.tables.decoding.json_decoder import JsonDecoder
 from jetlake.errors import ConfigError
 from jetlake.spark.options.source_options import SourceOptions
+from jetlake.spark.reading.nested_types import types_in
 
 __all__ = ["VariantDecoder", "avro_struct_ddl", "make_decoder"]
 
@@ -29,7 +30,7 @@ def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
             f"{'variant' if options.payload_format == 'variant' else 'struct'}"
         )
     if isinstance(value_type, types.StructType):
-        if _holds_variant(value_type):
+        if any(isinstance(kind, types.VariantType) for kind in types_in(value_type)):
             raise ConfigError(
                 f"column value is {value_type.simpleString()}: a VARIANT inside of it can't be read, use "
                 "payloadFormat=variant for the whole payload"
@@ -39,16 +40,6 @@ def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
             return AvroDecoder(options.avro_schema, arrow_type, options.avro_reader_schema)
         return JsonDecoder(arrow_type)
     return VariantDecoder()
-
-
-def _holds_variant(kind: types.DataType) -> bool:
-    if isinstance(kind, types.StructType):
-        return any(_holds_variant(field.dataType) for field in kind.fields)
-    if isinstance(kind, types.ArrayType):
-        return _holds_variant(kind.elementType)
-    if isinstance(kind, types.MapType):
-        return _holds_variant(kind.valueType)
-    return isinstance(kind, types.VariantType)
 
 
 class VariantDecoder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from pyspark.sql.variant_utils import VariantUtils
 from jetlake.client.tables.decoding.avro_decoder import parse_avro
 from jetlake.errors import ConfigError
 from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.reading.nested_types import types_in
 
 __all__ = ["RowPayload", "has_unusual_keys", "make_row_encoder", "with_text_keys"]
 
@@ -50,7 +51,7 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
     """
     variants = frozenset(field.name for field in schema.fields if isinstance(field.dataType, VariantType))
     for field in schema.fields:
-        inner = list(_types_in(field.dataType))
+        inner = list(types_in(field.dataType))
         if field.name not in variants and any(isinstance(kind, VariantType) for kind in inner):
             raise ConfigError(f"column {field.name} holds a VARIANT inside: write it as a column of its own")
         if any(isinstance(kind, YearMonthIntervalType) for kind in inner):
@@ -70,22 +71,9 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
     return lambda row: _encode_json({name: value for name, value in row.items() if value is not None})
 
 
-def _types_in(kind: DataType) -> Iterator[DataType]:
-    """Yield a type and all that are inside of it."""
-    yield kind
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _types_in(field.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _types_in(kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _types_in(kind.keyType)
-        yield from _types_in(kind.valueType)
-
-
 def has_unusual_keys(kind: DataType) -> bool:
     """Return whether a type holds maps by decimals or booleans, which become no texts by themselves."""
-    maps = (inner for inner in _types_in(kind) if isinstance(inner, MapType))
+    maps = (inner for inner in types_in(kind) if isinstance(inner, MapType))
     return any(isinstance(single.keyType, DecimalType | BooleanType) for single in maps)
 
 
