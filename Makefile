@@ -16,8 +16,8 @@ help: ## list the targets
 setup: ## make the environment in .venv (and install Java when there is none)
 	@tools/setup.sh
 
-demo: setup ## run the whole system once: server, workers, Spark pipelines, and a table that proves the counts
-	@$(BIN)/jetlake demo
+demo: setup ## run the whole system once: server, workers, Spark pipelines, and a table that proves the counts (ARGS=--keep, ARGS=--cluster)
+	@PYTHONPATH=examples $(BIN)/python -m demo $(ARGS)
 
 check: setup ## lint, format, types (strict), import layers and known vulnerabilities
 	@$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from jetlake.cli.demo.processes import free_port
+from jetlake.testing.ports import free_port
 
 __all__ = ["COMMANDS", "KINDS", "OURS", "PEER", "Running", "free_port", "server"]
 

@@ -44,9 +44,9 @@ async def publish(js: jetlake.client.JetStream, subject: str, count: int) -> flo
 
 def read_task(urls: list[str], created: str, first: int, end: int) -> tuple[int, float]:
     """Read a range as a task of Spark's source does; its messages, and the CPU seconds of this process."""
-    from jetlake.client.tables.plan.partition import ReadPartition
+    from jetlake.client.tables.planning import ReadPartition
     from jetlake.spark.options.source_options import SourceOptions
-    from jetlake.spark.reading.executor import read_task
+    from jetlake.spark.source.executor import read_task
 
     options = SourceOptions.of({"servers": ",".join(urls), "stream": "R3"})
     started_s = time.process_time()

@@ -19,7 +19,7 @@ import jetlake
 from _harness import Report, cpu_s, parse_arguments, spread
 from _servers import OURS, PEER, Running, server
 from jetlake.client import JetStream
-from jetlake.client.moving.migration import Migration
+from jetlake.client.migration.migration import Migration
 
 QUESTION = "How long do publishers wait while a stream moves, and does that grow with the stream?"
 PAYLOAD = b"x" * 128

@@ -48,7 +48,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition 
 
 import jetlake.spark  # noqa: E402
 from jetlake.client.connection.socket_connection import connect_socket  # noqa: E402
-from jetlake.client.tables.requests.stream_api import StreamApi  # noqa: E402
+from jetlake.client.tables.stream_api import StreamApi  # noqa: E402
 from jetlake.model.consumer import ConsumerConfig  # noqa: E402
 from jetlake.model.encoding.codec import encode  # noqa: E402
 from jetlake.model.encoding.durations import nanoseconds  # noqa: E402

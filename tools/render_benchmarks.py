@@ -121,69 +121,57 @@ def _read_tables(lines: list[str]) -> Iterator[Table]:
 
 
 class Line(NamedTuple):
-    """A row of README's table: ratios by name, those of one group as one figure."""
+    """A row of README's table: one figure of jetlake beside the peer's, from one run."""
 
     question: str
-    peer: str
     script: str
-    speed: list[list[str]]
-    cpu: list[list[str]]
+    case: str
+    peer: str
+    columns: tuple[str, str] = ("jetlake", "nats-server")
+    """The columns of jetlake and of the peer; where both are one column, `peer_case` names the peer's row."""
+    peer_case: str = ""
+    lower_is_better: bool = False
 
 
-_WITH_ACKS = [f"{way}_with_acks_{storage}" for way in ("fetch", "continuous") for storage in ("memory", "file")]
-_WITHOUT_ACKS = [name.replace("with_", "without_") for name in _WITH_ACKS]
-_CLIENT = [["consume_ack_128"], ["fetch_100_128"], ["ordered_read_128"], ["publish_pipelined_128"]]
-
-
-def _cpu(groups: list[list[str]]) -> list[list[str]]:
-    return [[f"{name}_cpu" for name in group] for group in groups]
-
-
-_PUBLISH = [["publish-always"], ["publish-2m"]]
-_DELIVER = [_WITH_ACKS, _WITHOUT_ACKS]
+_CLIENTS = ("jetlake asyncio /s", "nats-py asyncio /s")
+_ROWS = ("rows/s", "rows/s")
+_P50 = ("jetlake p50", "nats-server p50")
 LINES = [
-    Line("publish, fsync before each ack; every two minutes", "nats-server, the same setting", "publish", _PUBLISH,
-         _cpu(_PUBLISH)),
-    Line("deliver, pull with acks; without", "nats-server", "deliver", _DELIVER, _cpu(_DELIVER)),
-    Line("wait for one ack at a time, median: alone; beside 20 busy streams", "nats-server, fsync before each ack",
-         "latency", [["ack-alone-p50"], ["ack-beside-20-p50"]], []),
-    Line("a stream of {count} messages: memory; start after a kill; after a stop", "nats-server", "scale",
-         [["memory-at-most"], ["restart-after-kill"], ["restart-after-stop"]], []),
-    Line("client: consume with ack; fetch of 100; ordered read; pipelined publish", "nats-py", "client", _CLIENT,
-         _cpu(_CLIENT)),
-    Line("Spark source, in a batch; as a query; sink", "nats-py in the same place", "spark",
-         [["source_batch_vs_nats_py"], ["source_available_now_vs_nats_py"], ["sink_vs_nats_py"]], []),
+    Line("publish, synced before each ack, messages/s", "publish", "sync always, messages/s", "nats-server"),
+    Line("publish, synced every 2 minutes, messages/s", "publish", "sync 2m, messages/s", "nats-server"),
+    Line("pull from a file stream with acks, messages/s", "deliver", "fetch, with acks, file", "nats-server"),
+    Line("the same without acks, messages/s", "deliver", "fetch, without acks, file", "nats-server"),
+    Line("one publish at a time, synced, median ms", "latency", "ack-alone (both always sync)", "nats-server", _P50,
+         lower_is_better=True),
+    Line("memory with 10 million messages, MiB", "scale", "memory at most, MiB (10,000,000)", "nats-server",
+         lower_is_better=True),
+    Line("start after a clean stop, CPU seconds", "scale", "restart after stop, CPU s (10,000,000)", "nats-server",
+         lower_is_better=True),
+    Line("client: consume with acks, messages/s", "client", "consume_ack 128 B", "nats-py", _CLIENTS),
+    Line("client: pipelined publish, messages/s", "client", "publish_pipelined 128 B", "nats-py", _CLIENTS),
+    Line("Spark source from nats-server, rows/s", "spark", "source batch", "nats-py in a Spark task", _ROWS,
+         "nats-py source"),
+    Line("Spark sink to nats-server, rows/s", "spark", "sink", "nats-py in a Spark task", _ROWS, "nats-py publish"),
 ]  # fmt: skip
 
 
 def _times(value: float) -> str:
-    """A ratio with two digits that count."""
+    """Format a ratio with two significant digits."""
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def _groups(section: Section, groups: list[list[str]]) -> str:
-    """The groups' figures; of several ratios the lowest and the highest."""
-    parts = []
-    for names in groups:
-        ends = [_times(end(map(section.ratio, names))) for end in (min, max)]
-        parts.append(" to ".join(dict.fromkeys(ends)))
-    return "; ".join(parts) or "-"
 
 
 def measured(run: Run) -> Iterator[str]:
     """README's table."""
-    yield f"Measured by {run.machine}."
+    yield f"Measured by {run.machine}. Ratios above 1 mean that jetlake is better."
     yield ""
-    yield "| question | against | times better | times less CPU a message | spread up to | command |"
-    yield "|---|---|--:|--:|--:|---|"
+    yield "| | jetlake | peer | | ratio |"
+    yield "|---|--:|--:|---|--:|"
     for line in LINES:
-        if line.script not in run.sections:
-            continue
         section = run.section(line.script)
-        count = re.search(r"\(([\d,]+)\)$", section.tables[0].rows[0][0])
-        question = line.question.format(count=count[1] if count else "")
-        figures = (_groups(section, line.speed), _groups(section, line.cpu), f"{section.spread():.0f} %")
-        yield f"| {question} | {line.peer} | {' | '.join(figures)} | `{section.command}` |"
+        ours = section.cell(line.case, line.columns[0])
+        theirs = section.cell(line.peer_case or line.case, line.columns[1])
+        ratio = number(theirs) / number(ours) if line.lower_is_better else number(ours) / number(theirs)
+        yield f"| {line.question} | {ours} | {theirs} | {line.peer} | {_times(ratio)} |"
 
 
 _SERVER, _FLIP = "server killed: ", "byte flipped: "

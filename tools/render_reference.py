@@ -27,7 +27,7 @@ from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.options.option_table import describe
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.reading.schema import COLUMNS
+from jetlake.spark.schema import COLUMNS
 from jetlake.spark.sink.row_encoder import SINK_COLUMNS
 
 ROOT = Path(__file__).parent.parent

@@ -10,6 +10,7 @@
     ├── DecodeError (ValueError)      bytes that are not the JSON object they should be
     ├── StoreError                    the disk did not do what the store asked of it
     ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
+    ├── AlreadyAcknowledgedError      the message got another acknowledgement before, which is the one that counts
     ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
     ├── ClientConnectionError (ConnectionError)
     │   ├── ConnectionClosedError     the connection is closed, by the program or for good
@@ -72,13 +73,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jetlake.errors_table import ERROR_TABLE, HINTS, ErrorTemplate
 
 __all__ = [
     "ERROR_TABLE",
     "AckRefusedError",
+    "AlreadyAcknowledgedError",
     "ApiError",
     "AuthorizationError",
     "BackupError",
@@ -152,6 +154,18 @@ __all__ = [
 
 class JetlakeError(Exception):
     """The root: whoever catches this catches everything the package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+        # An exception is pickled as a call of its class with `args`, the arguments of `BaseException.__init__`: a text
+        # here, which is not what most subclasses take. A process pool whose task raised such an error waits for ever.
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[JetlakeError], arguments: tuple[object, ...]) -> JetlakeError:
+    """Return an error with these `args` and without calling its `__init__`; pickle restores the attributes."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments  # `OSError.__new__` leaves them out where a subclass has its own `__init__`.
+    return error
 
 
 # The wire
@@ -454,6 +468,10 @@ class NoRespondersError(JetlakeError):
         self.subject = subject
 
 
+class AlreadyAcknowledgedError(JetlakeError):
+    """The message got another acknowledgement before: the server ignores all but the first."""
+
+
 class AckRefusedError(NoRespondersError):
     """The consumer did not take an acknowledgement: the message is delivered again, unless it was settled otherwise.
 
@@ -522,7 +540,7 @@ class ConsumerDeletedError(ConsumeError):
 class HeartbeatMissedError(ConsumeError):
     """Neither a message nor a heartbeat came for longer than the server had promised.
 
-    The server, the network or this process is stalled; the consumer itself keeps its place.
+    The connection and the consumer answer, and the consumer keeps its position.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -645,7 +663,7 @@ class BadPayloadError(SparkError):
 
 
 class BatchWrittenError(SparkError):
-    """A batch of a streaming query comes again that the sink has written: its checkpoint was rolled back."""
+    """A batch of a streaming query comes again that the sink has written, or begun to write, with other rows."""
 
 
 class RowPublishError(SparkError):

@@ -262,6 +262,8 @@ HINTS = {
     "raise it, or lower the max_bytes of this or of another stream",
     10047: "what streams on disk may take by max_bytes fills the server's max_file_store or the account's limit: "
     "raise it, or lower the max_bytes of this or of another stream",
+    10058: "change the one that exists, by update_stream or create_or_update_stream, or `jetlake stream edit`",
+    10148: "change the one that exists, by update_consumer or create_or_update_consumer, or `jetlake consumer edit`",
     10166: "the stream's configuration needs allow_msg_ttl, a bucket's limit_marker_ttl",
     10168: "the stream's configuration needs allow_msg_counter",
     10174: "the stream's configuration needs allow_atomic",

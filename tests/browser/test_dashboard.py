@@ -131,6 +131,8 @@ async def test_connections_advisories_and_pipelines(client, js, open_page):
     page = await open_page("#/events")
     await make_stream(js, "SEEN")
     await until(page, SEES, "stream SEEN, action create")
+    await client.publish("$JS.EVENT.METRIC.CONSUMER.ACK.ORDERS.made-up", b'{"ack_time": 1}')
+    await until(page, SEES, "Dropped events and reports: 1 of unknown consumers.")
     await page.get_by_role("link", name="Connections", exact=True).click()
     await until(page, SEES, "jetlake dashboard")
     await page.get_by_role("link", name="Pipelines", exact=True).click()
@@ -150,13 +152,13 @@ async def test_what_is_stuck_is_told_first_and_until_it_moves(js, open_page, mon
     page = await open_page()
     await until(page, SEES, "Needs attention (1)")
     await page.get_by_role("link", name="ORDERS > worker").click()
-    await until(page, SEES, "nobody pulls from it, and 3 messages wait")
+    await until(page, SEES, "no pull requests, 3 messages pending")
     await page.get_by_role("link", name="Consumers", exact=True).click()
     await until(page, "() => document.querySelector('td .bad')?.textContent === 'stuck'")
     for message in await worker.fetch(3):
         await message.ack()
     await page.get_by_role("link", name="Streams", exact=True).click()
-    await until(page, SEES, "Nothing is stuck")
+    await until(page, SEES, "No consumer is stuck")
 
 
 async def test_what_was_sent_for_the_page_before_is_not_drawn(js, open_page):
@@ -192,12 +194,12 @@ async def test_a_server_that_is_away_is_told_with_the_time_of_the_numbers(js, cl
         await page.reload()
 
     await answer(away)
-    await until(page, SEES, "does not answer. The data shown is from")
+    await until(page, SEES, "does not respond. The data shown is from")
     await until(page, SEES, "ORDERS")
     # A server that never answered has not no streams: nobody knows.
     board = {**away["board"], "server": {**away["board"]["server"], "seen": 0}}
     await answer({"board": board, "page": {"rows": [], "total": 0, "found": 0, "offset": 0}})
-    await until(page, SEES, "Not known: the server does not answer")
+    await until(page, SEES, "Unknown: the server does not respond")
     assert "No streams yet" not in await text(page, "main")
 
 
@@ -239,7 +241,7 @@ async def test_accessibility(js, open_page, scheme, monkeypatch):
         ("#/consumers", "stuck"),
         ("#/streams/ORDERS", "Published"),
         ("#/streams/ORDERS/messages", "#3"),
-        ("#/streams/ORDERS/consumers/worker", "nobody pulls"),
+        ("#/streams/ORDERS/consumers/worker", "no pull requests"),
     ):
         page = await open_page(path, color_scheme=scheme)
         await until(page, SEES, wanted)

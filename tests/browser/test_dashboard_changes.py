@@ -12,7 +12,7 @@ import pytest
 
 import jetlake
 from jetlake.cli.app import app as command_line
-from jetlake.dashboard.changes.kinds import KINDS, prepare
+from jetlake.dashboard.app import KINDS, prepare
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.errors import InvalidOptionError, NotFoundError, StreamNotFoundError
 from jetlake.testing import make_stream
@@ -130,7 +130,7 @@ async def test_streams_are_created_edited_purged_sealed_and_deleted(api):
     assert (await stream.info()).config.max_msgs == 5
     for number in range(4):
         await js.publish("orders.new", b"%d" % number)
-    assert (await run(api, "stream.purge", stream="ORDERS", keep=1)).text == "3 messages of ORDERS were removed."
+    assert (await run(api, "stream.purge", stream="ORDERS", keep=1)).text == "Purged 3 messages from ORDERS."
     await run(api, "stream.seal", stream="ORDERS")
     assert (await stream.info()).config.sealed
     await run(api, "stream.delete", stream="ORDERS")
@@ -156,7 +156,7 @@ async def test_a_stream_that_was_changed_meanwhile_is_not_edited(api):
     stream = await make_stream(api.jetstream, "ORDERS")
     prepared = await prepare(api, "stream.edit", {"stream": "ORDERS", "options": {"max_msgs": 5}})
     await stream.update(max_bytes=1 << 20)
-    with pytest.raises(InvalidOptionError, match="changed meanwhile"):
+    with pytest.raises(InvalidOptionError, match="changed in the meantime"):
         await prepared.run()
     assert (await stream.info()).config.max_msgs == -1
 

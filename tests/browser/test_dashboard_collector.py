@@ -9,8 +9,7 @@ import jetlake
 from jetlake.cli import served_dashboard
 from jetlake.dashboard.watching import collector as collector_module
 from jetlake.dashboard.watching import server_api as server_api_module
-from jetlake.dashboard.watching.collector import Collector
-from jetlake.dashboard.watching.history_file import HistoryFile
+from jetlake.dashboard.watching.collector import Collector, HistoryFile
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.server import Server

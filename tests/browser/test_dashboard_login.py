@@ -14,9 +14,9 @@ import pytest
 import jetlake
 from jetlake.cli.served_dashboard import pages
 from jetlake.cli.session import Session
-from jetlake.dashboard.access import sessions as sessions_module
-from jetlake.dashboard.access.login_limit import PEER_FAILURES_MAX
-from jetlake.dashboard.access.sessions import Credentials
+from jetlake.dashboard import sessions as sessions_module
+from jetlake.dashboard import viewers as viewers_module
+from jetlake.dashboard.sessions import PEER_FAILURES_MAX, Credentials
 from jetlake.errors import AuthorizationError
 from jetlake.server import Server
 from jetlake.server.config.assemble import assemble
@@ -33,7 +33,8 @@ accounts {{
       {{ user: mute, password: x, permissions: {{ publish: ["nothing"], subscribe: ["_INBOX.>"] }} }}
       {{ user: clerk, password: pen, permissions: {{
         publish: {{ allow: ["$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.LIST.>",
-                            "$JS.API.STREAM.MSG.GET.>", "$SYS.REQ.USER.INFO"] }}
+                            "$JS.API.STREAM.MSG.GET.>", "$SYS.REQ.USER.INFO"],
+                    deny: ["$JS.API.STREAM.MSG.GET.SECRET", "$JS.API.CONSUMER.LIST.SECRET"] }}
         subscribe: {{ allow: ["_INBOX.>", "$JS.EVENT.>", "jetlake.>"] }} }} }}
     ]
   }}
@@ -180,7 +181,7 @@ async def test_what_is_confirmed_is_what_was_shown_once_and_by_the_same_session(
     async with stranger.client:
         await stranger.login("boss", "secret")
         assert (await stranger.post(f"/api/changes/{shown['id']}")).status_code == 400
-    assert (await page.post(f"/api/changes/{shown['id']}")).json()["done"] == "0 messages of ORDERS were removed."
+    assert (await page.post(f"/api/changes/{shown['id']}")).json()["done"] == "Purged 0 messages from ORDERS."
     assert (await page.post(f"/api/changes/{shown['id']}")).status_code == 400
     assert (await page.post("/api/changes/nonsense")).status_code == 400
 
@@ -230,6 +231,98 @@ async def test_sessions_end_by_logging_out_by_idleness_by_age_and_by_number(page
     async with asyncio.timeout(30):
         while sum(one["name"] == "jetlake dashboard" for one in (await page.get("/connz")).json()["connections"]) > 1:
             await asyncio.sleep(0.01)
+
+
+async def test_many_logins_of_one_user_end_no_session_of_another(page, shop, monkeypatch):
+    monkeypatch.setattr(sessions_module, "SESSIONS_MAX", 3)
+    await page.login("boss", "secret")
+    clerks = [Page(shop) for _ in range(4)]
+    for clerk in clerks:
+        await clerk.login("clerk", "pen")
+    assert [(await clerk.get("/api/session")).json()["user"] for clerk in clerks] == [None, None, "clerk", "clerk"]
+    assert (await page.get("/api/session")).json()["user"] == "boss"
+    for clerk in clerks:
+        await clerk.client.aclose()
+
+
+class Live:
+    """A stream of events that a tab has open."""
+
+    def __init__(self, page, path):
+        self.response = page.client.stream("GET", path)
+        self.lines = None
+
+    async def open(self):
+        """Wait for the first event, and return the stream."""
+        self.lines = (await self.response.__aenter__()).aiter_lines()
+        await anext(self.lines)
+        return self
+
+    async def ended(self):
+        """Read until the server ends the stream."""
+        async with asyncio.timeout(30):
+            return [line async for line in self.lines]
+
+    async def close(self):
+        await self.response.__aexit__(None, None, None)
+
+
+async def test_live_pages_of_one_user_end_the_oldest_and_leave_the_others_alone(page, shop, monkeypatch):
+    monkeypatch.setattr(viewers_module, "STREAMS_OF_VIEWER_MAX", 3)
+    tabs = [Page(shop), Page(shop)]
+    for tab in tabs:
+        await tab.login("clerk", "pen")
+    await page.login("boss", "secret")
+    mine = await Live(page, "/api/live").open()
+    opened = [await Live(tabs[number % 2], "/api/live").open() for number in range(5)]
+    for oldest in opened[:2]:
+        await oldest.ended()
+    for still_open in (mine, *opened[2:]):
+        while not (await anext(still_open.lines)).startswith("data"):
+            pass
+    for path in ("/healthz", "/metrics", "/api/view"):
+        assert (await page.get(path)).status_code == 200
+    for one in (mine, *opened):
+        await one.close()
+    for tab in tabs:
+        await tab.client.aclose()
+
+
+async def test_live_pages_end_with_the_session(page, shop):
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        await page.login("boss", "secret")
+        live = await Live(page, "/api/live").open()
+        tailing = asyncio.create_task(Live(page, "/api/streams/ORDERS/tail").open())
+        while not tailing.done():
+            await client.jetstream().publish("orders.new", b"x")
+            await asyncio.sleep(0.05)
+        assert (await page.post("/api/logout")).status_code == 200
+        await live.ended()
+        await (await tailing).ended()
+        await live.close()
+        await tailing.result().close()
+
+
+async def test_a_stream_that_may_not_be_read_does_not_hide_the_others(page, shop):
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        js = client.jetstream()
+        for name in ("SECRET", "DEAD"):
+            stream = await js.create_stream(name, subjects=[f"{name}.>"], allow_msg_schedules=True)
+            await stream.create_consumer("worker")
+            await js.schedule(f"{name}.plan", b"clean", target=f"{name}.run", every=3600)
+            await js.publish(f"{name}.a", b"x", headers={"Dead-Letter-Stream": "ORDERS"})
+    await page.login("clerk", "pen")
+    letters = (await page.get("/api/dead-letters")).json()
+    assert [row["stream"] for row in letters["rows"]] == ["DEAD"]
+    assert [row["stream"] for row in letters["unread"]] == ["SECRET"]
+    schedules = (await page.get("/api/schedules")).json()
+    assert {row["stream"] for row in schedules["rows"]} == {"DEAD"}
+    assert [row["stream"] for row in schedules["unread"]] == ["SECRET"]
+    assert all("Permissions Violation" in row["error"] for row in (*letters["unread"], *schedules["unread"]))
+    view = (await page.get("/api/view?page=consumers")).json()
+    assert [row["stream"] for row in view["page"]["rows"]] == ["DEAD"]
+    assert view["board"]["server"]["connected"]
+    assert any("consumers of 1 stream can't be listed" in one["text"] for one in view["board"]["attention"])
 
 
 async def test_backups_are_downloaded_once_and_never_pile_up(page, shop, tmp_path, monkeypatch):
@@ -339,14 +432,14 @@ async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, 
     await tab.get_by_role("button", name="Create stream").click()
     await tab.get_by_label("Name").fill("PAYMENTS")
     await tab.get_by_label("Subjects, separated").fill("payments.>")
-    await tab.get_by_label("Longest life").fill("soon")
+    await tab.get_by_label("Max age").fill("soon")
     await tab.get_by_role("button", name="Preview").click()
     await tab.get_by_text("is not a duration").wait_for()
-    await tab.get_by_label("Longest life").fill("7d")
+    await tab.get_by_label("Max age").fill("7d")
     await tab.get_by_role("button", name="Preview").click()
     await tab.get_by_text("jetlake stream add PAYMENTS --subjects 'payments.>'").wait_for()
     await tab.get_by_role("button", name="Confirm").click()
-    await tab.get_by_text("Stream PAYMENTS was created.").wait_for()
+    await tab.get_by_text("Created stream PAYMENTS.").wait_for()
     await tab.get_by_role("button", name="Close").click()
     await tab.get_by_role("link", name="PAYMENTS").click()
     await tab.get_by_role("link", name="Messages").click()
@@ -361,7 +454,7 @@ async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, 
     await tab.go_back()
     await tab.get_by_role("button", name="Delete").click()
     await tab.get_by_role("button", name="Delete stream PAYMENTS").click()
-    await tab.get_by_text("Stream PAYMENTS was deleted.").wait_for()
+    await tab.get_by_text("Deleted stream PAYMENTS.").wait_for()
     await tab.get_by_role("button", name="Close").click()
     async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
         assert await client.jetstream().stream_names() == ["ORDERS"]
@@ -413,7 +506,7 @@ async def test_what_was_typed_is_kept_when_the_server_refuses_it(boss, tab):
     await tab.get_by_label("Replicas").fill("1")
     await tab.get_by_role("button", name="Preview").click()
     await tab.get_by_role("button", name="Confirm").click()
-    await tab.get_by_text("Stream ORDERS was changed.").wait_for()
+    await tab.get_by_text("Updated stream ORDERS.").wait_for()
     assert (await (await boss.stream("ORDERS")).info()).config.description == "all orders"
 
 

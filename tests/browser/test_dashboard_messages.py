@@ -6,9 +6,8 @@ import pytest
 
 import jetlake
 from jetlake.client.streams.stream import Stream
-from jetlake.dashboard.browsing import search as search_module
-from jetlake.dashboard.browsing.messages import MessagePages
-from jetlake.dashboard.browsing.search import HITS_MAX, Search, search
+from jetlake.dashboard import messages as messages_module
+from jetlake.dashboard.messages import HITS_MAX, MessagePages, Search, search
 from jetlake.testing import fill
 
 
@@ -66,7 +65,7 @@ async def test_a_wide_window_that_holds_too_much_becomes_narrow(js):
 
 @pytest.mark.parametrize("direct", [False, True])
 async def test_a_search_finds_payloads_and_headers_and_tells_its_progress(js, direct, monkeypatch):
-    monkeypatch.setattr(search_module, "_TELL_S", 0.0)
+    monkeypatch.setattr(messages_module, "_TELL_S", 0.0)
     stream = await sparse(js, allow_direct=direct)
     reports = [report async for report in search(stream, Search("NEEDLE", "", 1, 10**9))]
     assert [hit["seq"] for report in reports for hit in report["hits"]] == [1, 102, 4103]
@@ -93,7 +92,7 @@ async def test_a_search_with_many_hits_ends_and_can_go_on(js, direct):
 
 
 async def test_a_search_that_is_given_up_asks_no_more(js, monkeypatch):
-    monkeypatch.setattr(search_module, "_TELL_S", 0.0)
+    monkeypatch.setattr(messages_module, "_TELL_S", 0.0)
     searching = search(await sparse(js), Search("needle", "", 1, 10**9))
     first = await anext(searching)
     await searching.aclose()

@@ -6,7 +6,7 @@ from moving import check_moved, filled_stream, moved_there_and_back
 
 import jetlake
 from jetlake import JetlakeError
-from jetlake.client.moving.migration import Migration
+from jetlake.client.migration.migration import Migration
 
 
 async def move(source, target, **options):

@@ -34,7 +34,8 @@ COPY = """
     queries = []
     for source in settings["streams"]:
         reader = spark.readStream.format("jetstream").options(**options, maxMessagesPerTrigger=500, minPartitions=2)
-        frame = reader.load(source).selectExpr(f"'{source}-OUT.x' as subject", "data", "stream", "sequence")
+        frame = reader.load(source)
+        frame = frame.selectExpr(f"'{source}-OUT.x' as subject", "data", "stream", "sequence", "timestamp")
         writer = frame.writeStream.format("jetstream").options(**options, messageId="source")
         queries.append(writer.option("checkpointLocation", str(folder / source)).start())
     while not (folder / "stop").exists():

@@ -1,6 +1,7 @@
 """Accounts that share: exported and imported streams and services, JetStream of another account, limits."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from client_support import until
@@ -530,15 +531,27 @@ async def test_limits_of_an_account(start, connect):
         pytest.fail("the place of a connection that has gone is free again")
 
 
-async def test_a_lower_number_of_connections_closes_some(start, connect):
-    server = await start("max_connections: 5", ["no_jetstream"], process=True)
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("max_connections: {}", "maximum connections exceeded"),
+        (
+            "accounts {{ A {{ users: [ {{ user: a, password: a }} ], limits {{ max_conn: {} }} }} }}\nno_auth_user: a",
+            "maximum account active connections exceeded",
+        ),
+    ],
+    ids=["server", "account"],
+)
+async def test_a_lower_number_of_connections_closes_some(start, connect, config, error):
+    server = await start(config.format(5), ["no_jetstream"], process=True)
     wires = [await (await connect(server)).hello() for _ in range(4)]
-    await server.reload("max_connections: 2")
+    await server.reload(config.format(2))
     closed = []
     for wire in wires:
-        await wire.send(b"PING\r\n")
+        with suppress(ConnectionError):
+            await wire.send(b"PING\r\n")
         line = await wire.line()
-        assert line in (b"PONG", b"-ERR 'maximum connections exceeded'")
+        assert line in (b"PONG", f"-ERR '{error}'".encode())
         closed.append(line != b"PONG")
     assert closed.count(True) == 2
     if server.is_embedded:

@@ -7,7 +7,7 @@ from blocking_support import connected, fill
 from client_support import filled, until
 from workbench import MILLISECOND, SECOND, Workbench, numbers_of, sequences
 
-from jetlake.errors import InvalidOptionError
+from jetlake.errors import AlreadyAcknowledgedError, InvalidOptionError
 
 
 @pytest.fixture
@@ -412,7 +412,8 @@ def test_ack_next_of_the_blocking_client(client):
     second, third = consumer.ack_next(first, 2)
     second.nak_sync()
     third.term_sync("no use")
-    third.in_progress_sync()
+    with pytest.raises(AlreadyAcknowledgedError, match="in_progress after term"):
+        third.in_progress_sync()
     again = consumer.ack_next(first, 2, no_wait=True)
     assert [message.metadata.stream_seq for message in again] == [2, 4]
     again[1].in_progress_sync()

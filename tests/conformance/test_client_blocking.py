@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from blocking_support import connected, fill, in_thread, wait_until
@@ -14,9 +15,9 @@ from client_support import numbers
 from tls_support import TLS, client_context
 
 import jetlake.blocking
-from jetlake.blocking.wording import blocking_wording
 from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.errors import (
+    AlreadyAcknowledgedError,
     AuthorizationError,
     ConnectionClosedError,
     ConsumerDeletedError,
@@ -33,7 +34,7 @@ def test_methods_show_what_they_take():
     consumer, stream = jetlake.blocking.Consumer, jetlake.blocking.Stream
     for method in (consumer.fetch, consumer.consume, stream.get_batch, stream.ordered):
         assert inspect.signature(method) == inspect.signature(method.__wrapped__)
-        assert method.__doc__ == blocking_wording(method.__wrapped__.__doc__)
+        assert method.__doc__.endswith(method.__wrapped__.__doc__)
 
 
 @connected
@@ -64,6 +65,22 @@ def test_iterating_over_a_subscription(client):
             if len(received) == 100:
                 break
     assert received == list(range(100))
+
+
+@connected
+def test_confirmations_after_an_acknowledgement(client):
+    consumer = fill(client.jetstream(), 3).create_consumer("c")
+    first, second, third = consumer.fetch(3)
+    first.ack()
+    first.ack_sync()
+    second.nak()
+    with pytest.raises(AlreadyAcknowledgedError):
+        second.ack_sync()
+    third.ack()
+    consumer.delete()
+    with pytest.raises(NoRespondersError):
+        third.ack_sync()
+    first.ack_sync()  # It was confirmed.
 
 
 @connected
@@ -460,6 +477,42 @@ async def test_closing(server):
         assert not any(thread.name == "jetlake-closer" for thread in threading.enumerate())
 
     await in_thread(work)
+
+
+async def test_calls_that_wait_when_another_thread_closes(server):
+    waits = [
+        lambda client, consumer: consumer.fetch(5, expires=60),
+        lambda client, consumer: consumer.next(60),
+        lambda client, consumer: client.request("silent", timeout=60),
+        lambda client, consumer: client.jetstream().publish("silent", timeout=60),
+        lambda client, consumer: client.subscribe("never").next(),
+        lambda client, consumer: consumer.consume().next(),
+    ]
+
+    def work():
+        with jetlake.blocking.connect(server.url) as other:
+            fill(other.jetstream(), 0).create_consumer("c")
+            silent = other.subscribe("silent")
+            client = jetlake.blocking.connect(server.url)
+            consumer = client.jetstream().stream("S").consumer("c")
+            with ThreadPoolExecutor(len(waits)) as threads:
+                calls = [threads.submit(wait, client, consumer) for wait in waits]
+                try:
+                    silent.next(20)
+                    silent.next(20)
+                    wait_until(lambda: consumer.info().num_waiting == 3)
+                finally:
+                    client.close()
+                assert [type(call.exception(60)) for call in calls] == [ConnectionClosedError] * len(waits)
+            with pytest.raises(InvalidOptionError, match="async iterable"):
+                other.jetstream().publish_many(_no_messages())
+
+    await in_thread(work)
+
+
+async def _no_messages():
+    return
+    yield
 
 
 async def test_connecting_in_vain(start):

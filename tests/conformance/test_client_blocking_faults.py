@@ -151,6 +151,42 @@ print(json.dumps(promised))
 """
 
 
+ENDINGS_INTERRUPTED = """
+import tempfile
+signal.signal(signal.SIGALRM, press)
+
+def interrupted(ending):
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        ending()
+    except KeyboardInterrupt:
+        return True
+
+client = jetlake.blocking.connect(url)
+at_work, may_end = threading.Event(), threading.Event()
+client.subscribe("slow", lambda message: (at_work.set(), may_end.wait()))
+client.publish("slow")
+at_work.wait()
+said = [interrupted(client.drain), client.is_closed]
+may_end.set()
+
+with tempfile.TemporaryDirectory() as folder:
+    server = jetlake.blocking.Server(folder)
+    server.start()
+    server._thread.call_soon(lambda: time.sleep(1))  # so that the stop has not begun when it is interrupted
+    said.append(interrupted(server.stop))
+    server._thread.port.has_ended.wait(30)
+    with jetlake.blocking.Server(folder):
+        said.append("the folder is released")
+print(json.dumps(said))
+"""
+
+
+async def test_ctrl_c_in_an_ending_ends_all_the_same(core):
+    said, _ = await run_program(core, ENDINGS_INTERRUPTED)
+    assert said == [True, True, True, "the folder is released"]
+
+
 async def test_ctrl_c_beside_publishing_threads_loses_no_message(server):
     promised, _ = await run_program(server, PUBLISH_INTERRUPTED)
     found = await stored(server)

@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
-from client_support import filled, numbers, until
+from client_support import cancelled_in_first_turn, filled, numbers, until
 
 from jetlake.errors import (
+    AlreadyAcknowledgedError,
     ConsumerDeletedError,
     ConsumerNotFoundError,
     InvalidOptionError,
@@ -192,9 +193,8 @@ async def test_refills_come_with_consumption_and_not_with_a_timer(js):
         finally:
             loop.call_at = original
     # 300 refills and more, and never a timer for them; the one that watches for silence is set now and then.
-    assert (
-        len([callback for _, callback, *_ in timers if getattr(callback, "__qualname__", "").startswith("Puller.")]) < 5
-    )
+    names = [getattr(callback, "__qualname__", "") for _, callback, *_ in timers]
+    assert len([name for name in names if name.startswith("ContinuousPull.")]) < 5
 
 
 async def test_batches(js):
@@ -252,6 +252,72 @@ async def test_leaving_gives_back_what_was_fetched_ahead(js):
             await message.ack()
         received += numbers(batch)
     assert sorted(received) == list(range(10, 100))
+
+
+async def test_a_rate_leaves_the_others_on_the_server(js):
+    stream = await filled(js, 500)
+    consumer = await stream.create_consumer("c", ack_wait=600)
+    handled = []
+
+    def handle(message):
+        handled.append(int(message.payload))
+        message.ack()
+
+    async with consumer.consume(handle, max_rate=10):
+        await until(lambda: len(handled) >= 4)
+        info = await consumer.info()
+    assert handled == list(range(len(handled)))
+    assert info.num_pending > 100  # Without a rate, all would be fetched ahead.
+
+
+async def test_a_handler_that_drains_its_own_client_ends_the_read_quietly(js, server, clients):
+    stream = await filled(js, 3)
+    await stream.create_consumer("c")
+    client = await clients(server)
+    handled = []
+
+    async def handle(message):
+        message.ack()
+        handled.append(int(message.payload))
+        await client.drain()
+
+    async with (await client.jetstream().consumer("S", "c")).consume(handle, max_messages=1) as reading:
+        await reading.wait()
+    assert client.is_closed
+    assert handled[0] == 0
+
+
+async def test_what_need_not_be_awaited_can_be_made_a_task(js, server, clients):
+    stream = await filled(js, 4)
+    consumer = await stream.create_consumer("c", ack_wait=60)
+    batch = await asyncio.create_task(consumer.fetch(4))
+    assert numbers(batch) == list(range(4))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(batch[0].ack())
+        tasks.create_task(batch[1].nak(delay=60))
+        tasks.create_task((await clients(server)).publish("other"))
+        tasks.create_task((await clients(server)).publish("other", bytes(900_000)))
+    assert await asyncio.create_task(batch[2].ack()) is None
+    assert len(await asyncio.create_task(stream.ordered().fetch(2))) == 2
+    for begins in (False, True):
+        task = asyncio.create_task(consumer.fetch(5, expires=60))
+        await asyncio.sleep(0.05 if begins else 0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_client_drain_that_is_cancelled_at_once_gives_back_what_was_fetched_ahead(js, server, clients):
+    stream = await filled(js, 5)
+    await stream.create_consumer("c")
+    other = await clients(server)
+    reading = (await (await other.jetstream().stream("S")).consumer("c")).consume(max_messages=5).start()
+    await until(lambda: reading.pending_messages == 5)
+    await cancelled_in_first_turn(other.drain())
+    assert other.is_closed
+    again = await (await stream.consumer("c")).fetch(5, expires=20)
+    assert sorted(numbers(again)) == list(range(5))
+    assert {message.metadata.delivered for message in again} == {2}
 
 
 async def test_drain_loses_nothing_and_gives_nothing_back(js):
@@ -318,6 +384,34 @@ async def test_ack_sync(js):
         await message.ack_sync()
     info = await consumer.info()
     assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, 2)
+
+
+@pytest.mark.parametrize("first", ["ack", "term"])
+async def test_what_was_acknowledged_without_confirmation_can_be_confirmed(js, first):
+    stream = await filled(js, 1)
+    consumer = await stream.create_consumer("c")
+    (message,) = await consumer.fetch(1)
+    await getattr(message, first)()
+    await getattr(message, f"{first}_sync")()
+    assert (await consumer.info()).num_ack_pending == 0
+    await js.delete_stream("S")
+    await getattr(message, f"{first}_sync")()  # It was confirmed.
+
+
+async def test_a_confirmation_of_what_the_server_ignores_is_refused(js):
+    stream = await filled(js, 1)
+    consumer = await stream.create_consumer("c")
+    (message,) = await consumer.fetch(1)
+    message.nak()
+    for call in (message.ack_sync, message.term_sync, message.nak_sync, message.in_progress_sync):
+        with pytest.raises(AlreadyAcknowledgedError, match="nak, which was sent first"):
+            await call()
+    (message,) = await consumer.fetch(1, expires=20)
+    assert message.metadata.delivered == 2
+    message.ack()
+    await js.delete_stream("S")
+    with pytest.raises(NoRespondersError):
+        await message.ack_sync()
 
 
 async def test_nak_and_its_delay(js, clock):

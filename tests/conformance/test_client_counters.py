@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_support import until
+from client_support import until, with_stale_mirror
 
 import jetlake.blocking
 from jetlake.errors import InvalidOptionError, MessageNotFoundError
@@ -85,3 +85,13 @@ async def test_without_await(server):
             assert counters.stream.name == "C"
 
     await asyncio.to_thread(work)
+
+
+async def test_what_was_added_is_counted_whoever_answers(server, clients):
+    client = await clients(server)
+    counters = await client.jetstream().create_counters("C", subjects=["c.>"])
+    await counters.add("c.a", 1)
+    await counters.add("c.a", 2)
+    await with_stale_mirror(client, "C", 2)
+    assert [await counters.get("c.a") for _ in range(10)] == [3] * 10
+    assert [[entry.value async for entry in counters.entries()] for _ in range(10)] == [[3]] * 10

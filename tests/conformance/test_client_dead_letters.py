@@ -10,7 +10,7 @@ from client_support import filled, until
 import jetlake.blocking
 from jetlake.cli.app import app
 from jetlake.client.connection.socket_connection import connect_socket
-from jetlake.client.streams.letter_replay import REFUSED, LetterReplay, letters_between
+from jetlake.client.streams.dead_letters import REFUSED, DeadLetterReplay, dead_letters_between
 from jetlake.errors import InvalidOptionError, NoRespondersError
 
 
@@ -286,6 +286,29 @@ async def test_the_command_shows_and_replays_letters(server, js):
     assert (await (await js.stream("DEAD")).info()).state.messages == 1
 
 
+async def test_letters_are_replayed_from_code(js, server):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    dead = await js.create_stream("DEAD", subjects=["dead"])
+    for number in range(4):
+        origin = {"Dead-Letter-Stream": "S", "Dead-Letter-Subject": f"s.{number}"}
+        await js.publish("dead", b"%d" % number, headers=origin | {"Dead-Letter-Consumer": f"c{number % 2}"})
+    gone = {"Dead-Letter-Stream": "S", "Dead-Letter-Subject": "none", "Dead-Letter-Consumer": "c9"}
+    await js.publish("dead", b"4", headers=gone)
+    assert await js.replay_dead_letters("DEAD", of="OTHER") == (0, 0, ())
+    assert await js.replay_dead_letters("DEAD", of="S", consumer="c1", keep=True) == (2, 0, ())
+    assert await js.replay_dead_letters("DEAD", consumer="c1") == (0, 2, ())
+
+    def replay_the_rest():
+        with jetlake.blocking.connect(server.url) as client:
+            return client.jetstream().replay_dead_letters("DEAD")
+
+    rest = await asyncio.to_thread(replay_the_rest)
+    assert (rest.published, rest.published_before) == (2, 0)
+    assert [text.partition(":")[0] for text in rest.refused] == ["letter 5, none in S"]
+    assert [message.payload for message in await stream.ordered().fetch(4)] == [b"1", b"3", b"0", b"2"]
+    assert (await dead.info()).state.messages == 1
+
+
 async def test_a_letter_keeps_the_headers_and_the_subject_of_any_bytes(server, js):
     stream = await js.create_stream("S", subjects=["s.>"])
     dead = await js.create_stream("DEAD", subjects=["dead"])
@@ -309,7 +332,7 @@ async def test_a_letter_keeps_the_headers_and_the_subject_of_any_bytes(server, j
         ("Good", "4"),
         ("K\udcff", "\udcfe"),
     ]
-    assert await LetterReplay(js.publish, js.stream, dead, pytest.fail).replay(letter) == "published"
+    assert await DeadLetterReplay(js.publish, js.stream, dead, pytest.fail).replay(letter) == "published"
     again = (await stream.ordered().fetch(2))[1]
     assert (again.raw_subject, again.headers.get_all("Good")) == (b"s.\xff", ["1", "4"])
 
@@ -319,7 +342,7 @@ async def test_a_letter_whose_subject_was_lost_is_not_replayed(js):
     dead = await js.create_stream("DEAD", subjects=["dead"])
     await js.publish("dead", b"job", headers={"Dead-Letter-Stream": "S", "Dead-Letter-Subject": "s.\ufffd"})
     reported = []
-    assert await LetterReplay(js.publish, js.stream, dead, reported.append).replay(await dead.get(1)) == REFUSED
+    assert await DeadLetterReplay(js.publish, js.stream, dead, reported.append).replay(await dead.get(1)) == REFUSED
     assert "are no UTF-8 text" in reported[0]
     assert ((await stream.info()).state.messages, (await dead.info()).state.messages) == (0, 1)
 
@@ -333,12 +356,12 @@ async def test_a_replay_that_broke_off_is_not_repeated_after_the_duplicate_windo
         await js.publish("dead", b"job", headers=died)
     first = await dead.get(1)
     # Published, and cut off before the letter was deleted.
-    cut_off = LetterReplay(js.publish, js.stream, dead, pytest.fail, keep=True)
+    cut_off = DeadLetterReplay(js.publish, js.stream, dead, pytest.fail, keep=True)
     assert await cut_off.replay(first) == "published"
     await js.publish("s.1", b"of somebody else")
     await clock.passes(0.3)
-    replaying = LetterReplay(js.publish, js.stream, dead, pytest.fail)
-    replayed = [await replaying.replay(letter) async for letter in letters_between(dead, 1, 2)]
+    replaying = DeadLetterReplay(js.publish, js.stream, dead, pytest.fail)
+    replayed = [await replaying.replay(letter) async for letter in dead_letters_between(dead, 1, 2)]
     assert replayed == ["published before", "published"]
     assert (await dead.info()).state.messages == 0
     assert (await stream.info()).state.messages == 3

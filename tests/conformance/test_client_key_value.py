@@ -5,7 +5,7 @@ import asyncio
 import nats
 import nats.js.errors
 import pytest
-from client_support import until, until_value
+from client_support import until, until_both_answer, until_value, with_stale_mirror
 
 import jetlake.blocking
 from jetlake.client.connection.socket_connection import connect_socket
@@ -16,6 +16,7 @@ from jetlake.errors import (
     KeyExistsError,
     KeyNotFoundError,
     NoRespondersError,
+    PermissionsError,
     StreamNameInUseError,
     StreamNotFoundError,
     StreamReplacedError,
@@ -35,6 +36,8 @@ async def test_values(js):
     assert (await bucket.get("a.b", revision=1)).value == b"1"
     with pytest.raises(KeyNotFoundError, match="'B' has no key 'other'"):
         await bucket.get("other")
+    assert await bucket.get("other", default=None) is None
+    assert await bucket.get("a.b", default=None) == entry
     with pytest.raises(KeyNotFoundError):
         await bucket.get("other", revision=1)
     with pytest.raises(KeyNotFoundError):
@@ -230,10 +233,13 @@ async def test_a_life_of_its_own(js):
     bucket = await js.create_key_value("B", limit_marker_ttl=60)
     await bucket.create("brief", b"x", ttl=1)
     await bucket.create("long", b"x", ttl=3600)
-    async with bucket.watch("brief") as watch:
-        assert len(await watch.current()) == 1
-        gone = await watch.next(10)
-        assert (gone.key, gone.operation, gone.is_deleted) == ("brief", Operation.PURGE, True)
+    await bucket.put("put", b"x", ttl=1)
+    await bucket.update("renewed", b"y", await bucket.create("renewed", b"x", ttl=3600), ttl=1)
+    async with bucket.watch("brief", "put", "renewed") as watch:
+        assert len(await watch.current()) == 3
+        gone = [await watch.next(10) for _ in range(3)]
+        assert {entry.key for entry in gone} == {"brief", "put", "renewed"}
+        assert {(entry.operation, entry.is_deleted) for entry in gone} == {(Operation.PURGE, True)}
     assert await bucket.keys() == ["long"]
     assert await bucket.create("brief", b"again") > 0
     await bucket.purge("long", ttl=3600)
@@ -494,3 +500,67 @@ async def test_a_key_is_created_by_what_the_leader_has(server, clients):
         await bucket.with_codec(values=Base64Values()).create("k", b"2")
     await leader.next(5)
     assert asked.pending_messages == 0
+
+
+async def test_own_writes_are_read_whoever_answers(server, clients):
+    client = await clients(server)
+    js = client.jetstream()
+    bucket = await js.create_key_value("B", history=5)
+    for value in (b"1", b"2"):
+        await bucket.put("k", value)
+    await bucket.put("only", b"3")
+    await with_stale_mirror(client, "KV_B", 2, 3)
+    others = await (await clients(server)).jetstream().key_value("B")
+    again = await js.key_value("B")
+    for _ in range(10):
+        assert (await bucket.get("k")).value == (await again.get("k")).value == b"2"
+        assert (await others.get("k", leader=True)).value == b"2"
+        # Nobody but the leader may say that there is no value.
+        assert (await bucket.get("only")).value == (await others.get("only")).value == b"3"
+        assert (await others.get("only", revision=3)).value == b"3"
+
+    async def is_old():
+        return (await others.get("k")).value == b"1"
+
+    await until(is_old)  # What others wrote may be seen later.
+
+
+async def test_a_value_of_an_earlier_bucket_is_not_read(server, clients):
+    client = await clients(server)
+    js = client.jetstream()
+    bucket = await js.create_key_value("B")
+    await bucket.put("k", b"old")
+    await js.create_stream("COPY", mirror={"name": "KV_B"}, mirror_direct=True)
+    await until_both_answer(client, "KV_B", "COPY")
+    await js.delete_key_value("B")
+    bucket = await js.create_key_value("B")
+    for _ in range(8):
+        with pytest.raises(KeyNotFoundError):
+            await bucket.get("k")
+    await bucket.put("k", b"new")
+    for _ in range(8):
+        assert (await bucket.get("k")).value == b"new"
+
+
+async def test_a_login_that_may_use_direct_gets_only(start, clients):
+    """It has nobody else to ask whether there is no value."""
+    server = await start(
+        """
+        authorization { users: [
+            { user: admin, password: secret }
+            { user: reader, password: secret, permissions: {
+                publish: ["$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.>"] } }
+        ] }
+        """
+    )
+    bucket = await (await clients(server, user="admin", password="secret")).jetstream().create_key_value("B")
+    await bucket.put("k", b"1")
+    reader = await clients(server, user="reader", password="secret", on_error=lambda error: None)
+    bucket = await reader.jetstream().key_value("B")
+    assert (await bucket.get("k")).value == b"1"
+    for options in ({}, {"revision": 7}):
+        with pytest.raises(KeyNotFoundError):
+            await bucket.get("other", **options)
+    assert [message async for message in bucket.stream.get_batch(5, sequence=9)] == []
+    with pytest.raises(PermissionsError):
+        await bucket.get("k", leader=True)

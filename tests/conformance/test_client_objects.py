@@ -12,12 +12,13 @@ import textwrap
 import nats
 import nats.js.errors
 import pytest
-from client_support import until
+from client_support import until, with_stale_mirror
 from msgspec.structs import replace
 from nats.js.api import ObjectMeta
 from relay import BreaksOnce
 
 import jetlake.blocking
+from jetlake.client.ordered.ordered import OrderedConsume
 from jetlake.errors import (
     ApiError,
     InvalidOptionError,
@@ -614,3 +615,27 @@ async def test_without_await(server, tmp_path):
             js.delete_object_store("B")
 
     await asyncio.to_thread(work)
+
+
+async def test_an_object_is_read_through_a_replica_that_lags(js, monkeypatch):
+    """Its consumer counts fewer chunks than the leader has, and they are waited for."""
+    store = await js.create_object_store("B")
+    await store.put("o", b"x" * 3000, chunk_size=1000)
+
+    async def behind(reading):
+        reading.start()
+        return 1
+
+    monkeypatch.setattr(OrderedConsume, "pending_at_start", behind)
+    assert await store.get("o") == b"x" * 3000
+
+
+async def test_objects_are_found_whoever_answers(server, clients):
+    client = await clients(server)
+    store = await client.jetstream().create_object_store("B")
+    kept = await store.put("o", b"x" * 300_000)
+    await with_stale_mirror(client, "OBJ_B", kept.revision)
+    others = await (await clients(server)).jetstream().object_store("B")
+    for _ in range(8):
+        assert len(await store.get("o")) == len(await others.get("o", leader=True)) == 300_000
+        assert (await others.info("o")).revision == kept.revision

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import nats
 import nats.micro
 import pytest
-from client_support import flush_nats_py, until
+from client_support import cancelled_in_first_turn, flush_nats_py, until
 
 import jetlake.blocking
 from jetlake.errors import BadSubjectError, InvalidOptionError, JetlakeError, NoRespondersError, ServiceError
@@ -48,6 +48,21 @@ async def test_endpoints_groups_and_queue_groups(core, clients):
         ]
     with pytest.raises(NoRespondersError):
         await caller.request("price")
+
+
+async def test_a_stop_that_is_cancelled_at_once_stops_all_the_same(core, clients):
+    nc, caller = await clients(core), await clients(core)
+    shop = await nc.service("shop", "1.0.0").start()
+    shop.add_endpoint("price", lambda request: b"42")
+    await ready(nc)
+    await cancelled_in_first_turn(shop.stop())
+    await ready(nc)
+    assert shop.is_stopped
+    with pytest.raises(NoRespondersError):
+        await caller.request("price")
+    with pytest.raises(NoRespondersError):
+        await caller.request("$SRV.PING.shop")
+    await shop.stop()
 
 
 async def test_an_error_that_cannot_be_sent_as_it_is_is_answered_all_the_same(core, clients):

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from client_support import filled, until
+from client_support import LACKS, filled, until, with_partial_mirror
 
 from jetlake.errors import (
     ApiError,
@@ -20,6 +20,8 @@ from jetlake.errors import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import DeliverPolicy
 from jetlake.model.stream import StreamConfig
 
 
@@ -91,6 +93,13 @@ async def test_many_messages_keep_their_order(js):
     with_ids = [("s.2", b"", {"msg_id": f"{number // 2}"}) for number in range(20)]
     assert await js.publish_many(with_ids) == (20, 10)
 
+    async def one_by_one():
+        for number in range(20):
+            await asyncio.sleep(0)
+            yield f"s.{number}", b"x"
+
+    assert await js.publish_many(one_by_one()) == (20, 0)
+
 
 async def test_many_messages_of_which_some_are_refused(js):
     stream = await js.create_stream("S", subjects=["s.>"], max_msg_size=10)
@@ -127,7 +136,7 @@ async def test_create_update_and_delete(js):
     assert stream.config.metadata["k"] == "v"
     # The same again is fine, another one is not.
     await js.create_stream("S", subjects=["s.>"], max_age=60, description="first", metadata={"k": "v"})
-    with pytest.raises(StreamNameInUseError):
+    with pytest.raises(StreamNameInUseError, match="by update_stream or create_or_update_stream"):
         await js.create_stream("S", subjects=["t.>"])
     updated = await js.update_stream("S", max_msgs=5)
     assert (updated.config.max_msgs, updated.config.max_age, updated.config.description) == (5, 60_000_000_000, "first")
@@ -292,8 +301,10 @@ async def test_consumers(js):
     assert consumer.config.ack_policy == "explicit"
     assert consumer.config.ack_wait == 5_000_000_000
     await stream.create_consumer("worker", filter_subject="s.1", ack_wait=5, max_deliver=3)
-    with pytest.raises(ConsumerExistsError):
+    with pytest.raises(ConsumerExistsError, match="by update_consumer or create_or_update_consumer"):
         await stream.create_consumer("worker", filter_subject="s.2")
+    with pytest.raises(InvalidOptionError, match="the name comes first"):
+        await stream.create_consumer(durable_name="other")
     updated = await stream.update_consumer("worker", ack_wait=10)
     assert (updated.config.ack_wait, updated.config.max_deliver) == (10_000_000_000, 3)
     again = await stream.create_or_update_consumer("worker", filter_subject="s.1", ack_wait=20, max_deliver=3)
@@ -370,3 +381,75 @@ async def test_the_servers_refusals_carry_their_code(js):
         await stream.create_consumer("c", deliver_policy="by_start_sequence")
     assert caught.value.err_code == 10094
     assert issubclass(BadRequestError, ApiError)
+
+
+@pytest.mark.parametrize("lack", LACKS)
+async def test_a_mirror_does_not_answer_for_its_origin(server, clients, lack):
+    client = await clients(server)
+    stream = await with_partial_mirror(client, lack, 60)
+    stored = [await stream.get(sequence, direct=False) for sequence in range(1, 61)]
+    newest = {f"s.{number}": stored[50 + number] for number in range(10)}
+    for _ in range(5):
+        assert await stream.get(20) == stored[19]
+        assert await stream.get(13, next_by_subject="s.5") == stored[15]
+        assert await stream.get(last_by_subject="s.7") == stored[57]
+        assert [message async for message in stream.get_batch(30, sequence=5)] == stored[4:34]
+        assert [message async for message in stream.get_batch(3, next_by_subject="s.2")] == stored[2:23:10]
+        assert [message async for message in stream.get_batch(9, sequence=1, max_bytes=1)] == stored[:1]
+        assert await stream.get_last_for("s.*") == newest
+        until_40 = stream.get_batch(last_by_subjects=["s.1", "s.2"], up_to_sequence=40)
+        assert [message async for message in until_40] == stored[31:33]
+        with pytest.raises(MessageNotFoundError):
+            await stream.get(61)
+        assert [message async for message in stream.get_batch(5, sequence=61)] == []
+
+
+async def test_a_direct_get_of_a_message_that_was_republished_before(js):
+    """Its own headers have the names of those that a direct get adds."""
+    stream = await js.create_stream("S", subjects=["s.>"], allow_direct=True)
+    own = {"Nats-Stream": "OTHER", "Nats-Subject": "other.x", "Nats-Sequence": "77", "Nats-Last-Sequence": "3"}
+    await js.publish("s.1", b"x", headers=own)
+    for message in [await stream.get(1), *[each async for each in stream.get_batch(5)]]:
+        assert (message.stream, message.subject, message.sequence) == ("S", "s.1", 1)
+
+
+FAR = ["9999-12-31T23:59:59Z", "2300-01-01T00:00:00Z", datetime.max]
+LONG_AGO = ["0001-01-01T00:00:00Z", "1500-01-01T00:00:00Z", datetime.min.replace(tzinfo=UTC)]
+
+
+async def test_times_that_no_server_can_count(js):
+    """Servers count nanoseconds from 1677 to 2262: the nearest of these times means the same messages."""
+    stream = await filled(js, 3, allow_direct=True)
+    for time in LONG_AGO:
+        for direct in (True, False):
+            assert (await stream.get(start_time=time, direct=direct)).sequence == 1
+        assert [message.sequence async for message in stream.get_batch(5, start_time=time)] == [1, 2, 3]
+        assert [message async for message in stream.get_batch(last_by_subjects=["s.>"], up_to_time=time)] == []
+        consumer = await stream.create_consumer(deliver_policy="by_start_time", opt_start_time=time)
+        assert (await consumer.info()).num_pending == 3
+    for time in FAR:
+        for direct in (True, False):
+            with pytest.raises(MessageNotFoundError):
+                await stream.get(start_time=time, direct=direct)
+        assert [message async for message in stream.get_batch(5, start_time=time)] == []
+        newest = stream.get_batch(last_by_subjects=["s.>"], up_to_time=time)
+        assert [message.sequence async for message in newest] == [1, 2, 3]
+        consumer = await stream.create_consumer(deliver_policy="by_start_time", opt_start_time=time)
+        assert (await consumer.info()).num_pending == 0
+    config = ConsumerConfig(name="whole", deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=FAR[0])
+    assert (await (await stream.create_consumer(config)).info()).num_pending == 0
+
+
+async def test_schedules_of_times_that_no_server_can_count(js):
+    stream = await js.create_stream("S", subjects=["s.>"], allow_msg_schedules=True)
+    await js.schedule("s.never", target="s.x", at=datetime.max)
+    await js.schedule("s.once", target="s.y", at="1500-01-01T00:00:00Z")
+
+    async def subjects():
+        return set((await stream.info(subjects_filter=">")).state.subjects)
+
+    async def is_sent():
+        return "s.y" in await subjects()
+
+    await until(is_sent)
+    assert await subjects() == {"s.never", "s.y"}

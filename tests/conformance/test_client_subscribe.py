@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_support import filled, numbers, until
+from client_support import cancelled_in_first_turn, filled, numbers, until
 
 from jetlake.errors import (
     ConsumerNotFoundError,
@@ -41,6 +41,18 @@ async def test_an_ephemeral_consumer_lives_as_long_as_its_subscription(js):
     assert (info.num_ack_pending, info.push_bound) == (0, True)
     await until(lambda: has_consumers(stream, [subscription.consumer_name]))
     await subscription.unsubscribe()
+    await until(lambda: has_consumers(stream, []))
+
+
+@pytest.mark.parametrize("ending", ["drain", "unsubscribe", "pull_unsubscribe"])
+async def test_a_cancelled_end_deletes_the_consumer_all_the_same(js, ending):
+    stream = await filled(js, 1)
+    if ending == "pull_unsubscribe":
+        subscription = await js.pull_subscribe("s.>", durable="d")
+        await cancelled_in_first_turn(subscription.unsubscribe())
+    else:
+        subscription = await js.subscribe("s.>", durable="d")
+        await cancelled_in_first_turn(getattr(subscription, ending)())
     await until(lambda: has_consumers(stream, []))
 
 

@@ -12,6 +12,7 @@ import fastavro
 import polars
 import pyarrow as pa
 import pytest
+from client_support import LACKS, with_partial_mirror
 
 import jetlake
 import jetlake.blocking
@@ -66,6 +67,9 @@ async def test_ranges_filters_and_columns(js):
     assert await sequences(start=at) == []
     assert await sequences(start=datetime.timedelta(hours=1), end=at) == list(range(1, 51))
     assert await sequences(start="latest") == []
+    far, long_ago = (moment.replace(tzinfo=datetime.UTC) for moment in (datetime.datetime.max, datetime.datetime.min))
+    assert await sequences(start=long_ago, end=far) == list(range(1, 51))
+    assert await sequences(start="time:2300-01-01T00:00:00Z") == await sequences(end="time:1500-01-01T00:00:00Z") == []
     assert await sequences(subjects="orders.none") == []
     wide = await stream.to_arrow(columns=["stream", "size", "msg_id", "headers_raw"], end=2)
     assert wide.to_pylist()[1] == {"stream": "ORDERS", "size": 9, "msg_id": None, "headers_raw": b""}
@@ -365,3 +369,19 @@ async def test_the_blocking_client(js, server):
             )
 
     assert await asyncio.to_thread(read) == (20, ["sequence"], 20, 20, 20, 20, 20, 3)
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+@pytest.mark.parametrize("lack", LACKS)
+async def test_a_mirror_does_not_answer_for_its_origin(server, clients, lack, retention):
+    client = await clients(server)
+    stream = await with_partial_mirror(client, lack, 60, retention=retention)
+    stored = [(await stream.get(sequence, direct=False)).time_ns for sequence in range(1, 61)]
+    ways = [{"reader": "direct"}, {"reader": "auto"}, {"reader": "direct", "subjects": ["s.3", "s.4"]}]
+    for options in ways * 4:
+        table = await stream.to_arrow(**options)
+        wanted = [number for number in range(60) if "subjects" not in options or number % 10 in (3, 4)]
+        assert table["sequence"].to_pylist() == [number + 1 for number in wanted]
+        assert table["timestamp"].cast(pa.int64()).to_pylist() == [stored[number] for number in wanted]
+    for _ in range(4):
+        assert (await stream.to_arrow(subjects="s.4", start="last:2"))["sequence"].to_pylist() == [45, 55]

@@ -24,18 +24,18 @@ async def test_buckets(prices):
     config = (await prices.json("kv status PRICES"))["stream"]["config"]
     assert (config["max_msgs_per_subject"], config["max_age"], config["max_msg_size"]) == (7, 3600 * 10**9, 1024)
     assert config["compression"] == "s2"
-    assert "History Kept: 7" in await prices.run("kv info PRICES")
+    assert "History: 7" in await prices.run("kv info PRICES")
     assert "what things cost" in await prices.run("kv ls")
     await prices.run("kv add OTHER --storage memory --marker-ttl 1m --replicas 1")
     assert await prices.json("kv ls --names") == ["OTHER", "PRICES"]
     assert (await prices.json("kv ls"))[0]["bucket"] == "OTHER"
     assert "--force" in await prices.run("kv rm OTHER", status=EXIT_USAGE)
-    assert await prices.run("kv del OTHER --force") == "Bucket OTHER was deleted\n"
+    assert await prices.run("kv del OTHER --force") == "Deleted bucket OTHER\n"
     assert "nothing to change" in await prices.run("kv edit PRICES", status=EXIT_USAGE)
 
 
 async def test_keys(prices):
-    assert await prices.run("kv put PRICES tea 42") == "PRICES > tea is stored as revision 1\n"
+    assert await prices.run("kv put PRICES tea 42") == "Stored PRICES > tea as revision 1\n"
     assert (await prices.json("kv put PRICES tea 43"))["revision"] == 2
     await prices.run("kv put PRICES coffee.black", stdin="7")
     assert await prices.run("kv get PRICES tea --raw") == "43"
@@ -78,15 +78,15 @@ async def test_keys_with_a_life_of_their_own(shell):
 @pytest.mark.parametrize(
     ("line", "status", "text"),
     [
-        ("kv get NOPE tea", EXIT_FAILED, "bucket NOPE not found (10059). See what there is: jetlake kv ls"),
+        ("kv get NOPE tea", EXIT_FAILED, "bucket NOPE not found (10059). List them: jetlake kv ls"),
         ("kv put PRICES 'a b' x", EXIT_USAGE, "key"),
         ("kv add 'a b'", EXIT_USAGE, "bucket"),
         ("kv add X --history 65", EXIT_USAGE, "65 is not in the range"),
-        ("kv watch PRICES --history --updates", EXIT_USAGE, "give one"),
+        ("kv watch PRICES --history --updates", EXIT_USAGE, "are mutually exclusive"),
         ("kv ls PRICES", 0, "No keys in PRICES"),
         ("kv ls PRICES 'a.*'", 0, "No keys in PRICES match a.*"),
-        ("kv create PRICES a b --ttl 1h", EXIT_FAILED, "PRICES > a: per-message TTL is disabled (10166). To do: "),
-        ("kv revert PRICES a 7 --force", EXIT_FAILED, "has no value of revision 7. See which: jetlake kv history"),
+        ("kv create PRICES a b --ttl 1h", EXIT_FAILED, "PRICES > a: per-message TTL is disabled (10166). Hint: "),
+        ("kv revert PRICES a 7 --force", EXIT_FAILED, "has no revision 7. List revisions: jetlake kv history"),
     ],
 )
 async def test_bad_input_is_answered_in_one_line(prices, line, status, text):

@@ -22,7 +22,7 @@ async def test_objects(files, tmp_path):
     file = tmp_path / "report.txt"
     file.write_bytes(b"content" * 100)
     out = await files.run(f"object put FILES {file} -H Kind:text --metadata by=me --chunk-size 300")
-    assert out.startswith("FILES > report.txt is stored")
+    assert out.startswith("Stored FILES > report.txt")
     await files.run("object put FILES - --name typed", stdin="by hand")
     info = await files.json("object info FILES report.txt")
     assert (info["size"], info["chunks"], info["headers"], info["metadata"]) == (
@@ -37,12 +37,10 @@ async def test_objects(files, tmp_path):
     assert (await files.json("object ls"))[0]["bucket"] == "FILES"
     assert await files.run("object get FILES typed -O -") == "by hand"
     copy = tmp_path / "copy"
-    assert await files.run(f"object get FILES report.txt -O {copy}") == (
-        f"FILES > report.txt was written to {copy}: 700 B\n"
-    )
+    assert await files.run(f"object get FILES report.txt -O {copy}") == (f"Wrote FILES > report.txt to {copy}: 700 B\n")
     assert copy.read_bytes() == file.read_bytes()
     assert "--force" in await files.run(f"object get FILES typed -O {copy}", status=EXIT_USAGE)
-    assert "is a folder" in await files.run(f"object get FILES typed -O {tmp_path} --force", status=EXIT_USAGE)
+    assert "is a directory" in await files.run(f"object get FILES typed -O {tmp_path} --force", status=EXIT_USAGE)
     await files.run("object rm FILES typed --force")
     await files.run("object seal FILES --force")
     assert "Sealed: yes" in await files.run("object info FILES")
@@ -71,7 +69,7 @@ async def test_services(shell, server, clients):
 async def test_schedules(shell):
     await shell.run("stream add JOBS --subjects 'jobs.>' --allow-schedules --allow-msg-ttl --allow-direct")
     out = await shell.run("schedule add jobs.plan.clean clean --target jobs.run --every 1h -H K:V")
-    assert out == "Schedule jobs.plan.clean is stored in JOBS as sequence 1\n"
+    assert out == "Stored schedule jobs.plan.clean in JOBS as sequence 1\n"
     await shell.run("schedule add jobs.plan.once x --target jobs.run --in 1h --ttl 1m")
     await shell.json("schedule add jobs.plan.mail x --target jobs.run --cron '0 0 7 * * *' --tz Europe/Berlin")
     await shell.run("pub jobs.run 'not a schedule' -J")
@@ -83,8 +81,8 @@ async def test_schedules(shell):
     )
     assert "@every 1h" in await shell.run("schedule ls JOBS --filter jobs.plan.clean")
     said = await shell.run("schedule add jobs.plan.x x --target elsewhere --every 1h", status=EXIT_FAILED)
-    assert "jobs.plan.x: message schedules target is invalid (10190). To do: the target is another subject" in said
-    assert "is ended" in await shell.run("schedule rm JOBS jobs.plan.clean --force")
+    assert "jobs.plan.x: message schedules target is invalid (10190). Hint: the target is another subject" in said
+    assert "Deleted schedule" in await shell.run("schedule rm JOBS jobs.plan.clean --force")
     assert "has no schedule on jobs.run" in await shell.run("schedule rm JOBS jobs.run --force", status=EXIT_FAILED)
     assert len(await shell.json("schedule ls JOBS")) == 2
 
@@ -92,24 +90,24 @@ async def test_schedules(shell):
 @pytest.mark.parametrize(
     ("line", "status", "text"),
     [
-        ("object get NOPE x", EXIT_FAILED, "object store NOPE not found (10059). See what there is: jetlake object ls"),
+        ("object get NOPE x", EXIT_FAILED, "object store NOPE not found (10059). List them: jetlake object ls"),
         ("object info FILES nope", EXIT_FAILED, "has no object 'nope'"),
         ("object put FILES -", EXIT_USAGE, "--name"),
         ("object put FILES /nowhere/at/all", EXIT_FAILED, "No such file"),
-        ("object get FILES a -O /nowhere/at/all", EXIT_FAILED, "there is no folder /nowhere/at"),
+        ("object get FILES a -O /nowhere/at/all", EXIT_FAILED, "directory /nowhere/at does not exist"),
         ("schedule add a b --target c --every 1h", EXIT_FAILED, "nobody listens on 'a'"),
         ("object ls FILES", 0, "No objects in FILES"),
-        ("micro info nope", EXIT_FAILED, "no service nope answers"),
-        ("micro ls", 0, "No services answer"),
-        ("micro ping", 0, "No services answer"),
-        ("micro stats", 0, "No services answer"),
-        ("schedule add a b --target c", EXIT_USAGE, "give one of"),
+        ("micro info nope", EXIT_FAILED, "service nope not found"),
+        ("micro ls", 0, "No services found"),
+        ("micro ping", 0, "No services found"),
+        ("micro stats", 0, "No services found"),
+        ("schedule add a b --target c", EXIT_USAGE, "use exactly one of"),
         ("schedule add a b --target c --every 1ms", EXIT_USAGE, "at least one second"),
         ("schedule ls OBJ_FILES", 0, "No schedules"),
-        ("reply a b --echo", EXIT_USAGE, "give one of"),
-        ("reply a --command ''", EXIT_USAGE, "names no program"),
+        ("reply a b --echo", EXIT_USAGE, "use exactly one of"),
+        ("reply a --command ''", EXIT_USAGE, "--command is empty"),
         ("""reply a --command "'" """, EXIT_USAGE, "No closing quotation"),
-        ("events --no-js-advisory", EXIT_USAGE, "which events"),
+        ("events --no-js-advisory", EXIT_USAGE, "no events selected"),
         ("events --filter '('", EXIT_USAGE, "--filter ("),
     ],
 )
@@ -123,7 +121,7 @@ async def test_reply(shell):
     assert await output_of(answering) == "[#1] Received on 'greet.joe': 5 bytes\n"
     answering = await shell.start("reply 'up.*' --command 'tr a-z {{1}}' --count 2", b"Listening")
     assert await shell.run("req up.A-Z hello --raw") == "HELLO\n"
-    assert "Nats-Service-Error: tr ended with status 1" in await shell.run("req up.z-a hello")
+    assert "Nats-Service-Error: tr exited with status 1" in await shell.run("req up.z-a hello")
     await output_of(answering)
 
 
@@ -166,7 +164,7 @@ async def test_reports_of_the_system_account(start):
     refused = await shell.run(f"server report connections --top {2**63} {login}", status=EXIT_FAILED)
     assert refused.startswith("jetlake: one: ")
     assert "limit" in refused
-    assert "only the system account" in await shell.run("server report jetstream", status=EXIT_FAILED)
+    assert "a user of the system account" in await shell.run("server report jetstream", status=EXIT_FAILED)
 
 
 async def test_a_hashed_password_opens_the_server(start):

@@ -27,7 +27,7 @@ async def test_view_goes_through_a_stream(orders):
     assert [one["seq"] for one in await orders.json("stream view WORK")] == [1, 2, 3, 4]
     assert await orders.json("stream view ORDERS --since 1h") == []
     assert "No messages in WORK on work.c" in await orders.run("stream view WORK --subject work.c")
-    assert "give one" in await orders.run("stream view WORK --id 1 --since 1h", status=EXIT_USAGE)
+    assert "are mutually exclusive" in await orders.run("stream view WORK --id 1 --since 1h", status=EXIT_USAGE)
 
 
 async def test_view_goes_page_by_page_on_a_terminal(orders):
@@ -57,8 +57,8 @@ async def test_find_and_report(orders):
         assert sorted(await orders.json(f"stream find {line} --names")) == names, line
     assert "EMPTY" in await orders.run("stream find --empty")
     assert "No consumers on EMPTY" in await orders.run("consumer report EMPTY")
-    assert "No stream fits" in await orders.run("stream find --idle 1h")
-    assert "what to look for" in await orders.run("stream find", status=EXIT_USAGE)
+    assert "No matching streams" in await orders.run("stream find --idle 1h")
+    assert "no condition given" in await orders.run("stream find", status=EXIT_USAGE)
     assert (await orders.json("stream report"))[0]["config"]["name"] == "ORDERS"
     assert "2 streams, " in await orders.run("stream report")
     await orders.run("consumer add ORDERS done --pull --ack none --deliver new")
@@ -98,7 +98,7 @@ async def test_a_terminal_is_asked(shell):
     assert asked == ""
     assert (await shell.json("stream info PLAIN"))["config"]["subjects"] == ["PLAIN"]
     _, asked = await shell.answer("stream edit PLAIN --max-msgs 5", "n", status=EXIT_FAILED)
-    assert "max_msgs: -1 -> 5\nChange stream PLAIN?" in asked
+    assert "max_msgs: -1 -> 5\nApply these changes to stream PLAIN?" in asked
     assert (await shell.json("stream info PLAIN"))["config"]["max_msgs"] == -1
 
 

@@ -140,3 +140,19 @@ async def test_a_work_queue_survives_kill_9(ours, start):
     await bench.pull({"batch": rest, "expires": 5 * SECOND})
     assert done.isdisjoint(sequences(await bench.data.messages(rest)))
     await bench.close()
+
+
+async def test_an_ephemeral_consumer_survives_kill_9(ours, start):
+    """Each was answered for a moment ago; a power cut may still take it."""
+    server = ours or await start()
+    bench = await Workbench.open(server)
+    await bench.fill(3)
+    names = [f"e{number}" for number in range(8)]
+    for name in names:
+        config = {"name": name, "ack_policy": "explicit", "inactive_threshold": 60 * SECOND}
+        await bench.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    await server.kill()
+    await server.start()
+    await bench.reconnect()
+    assert (await bench.api("CONSUMER.NAMES.S", {}))["consumers"] == names
+    await bench.close()

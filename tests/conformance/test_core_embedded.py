@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from client_support import cancelled_in_first_turn, until
 from wire import Wire
 
 import jetlake
@@ -34,6 +35,18 @@ async def test_streams_stay_in_the_folder(tmp_path):
             created = (await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})).json
             assert "error" not in created
             assert (await wire.request("s", b"x")).json["seq"] == round_ + 1
+
+
+async def test_a_stop_that_is_cancelled_goes_on_to_its_end(tmp_path):
+    server = jetlake.Server(tmp_path)
+    await server.start()
+    client = await jetlake.connect(server.url, reconnect=False)
+    await client.jetstream().create_stream("S", subjects=["s"])
+    await cancelled_in_first_turn(server.stop())
+    await asyncio.wait_for(server.wait_stopped(), 60)
+    await until(lambda: client.is_closed)
+    async with jetlake.Server(tmp_path) as again:  # The folder is released.
+        assert again.running
 
 
 async def test_many_in_one_process():

@@ -57,7 +57,7 @@ async def test_varz(server, wire):
 async def test_sync_policy_shows(start):
     always = await start('jetstream { store_dir: "STORE_DIR", sync_interval: always }')
     settings = (await report(always, "/varz"))["jetstream"]["config"]
-    assert settings["sync_always"] is True
+    assert (settings["sync_always"], settings["sync_interval"]) == (True, 120_000_000_000)
     relaxed = await start('jetstream { store_dir: "STORE_DIR", sync_interval: "30s", domain: hub }')
     settings = (await report(relaxed, "/varz"))["jetstream"]["config"]
     assert (settings["sync_interval"], settings["domain"]) == (30_000_000_000, "hub")

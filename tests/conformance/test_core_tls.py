@@ -69,14 +69,18 @@ async def test_clients_must_show_a_certificate(start, connect):
     assert wire.info["tls_verify"] is True
     await wire.start_tls(client_context("client"))
     await wire.hello()
-    for certificate in ("", "other-client"):
+    for certificate, alert in (("", "CERTIFICATE_REQUIRED"), ("other-client", "UNKNOWN_CA")):
         refused = await connect(server)
-        with pytest.raises((ssl.SSLError, OSError, EOFError)):
+        with pytest.raises((ssl.SSLError, OSError, EOFError)) as caught:
             # With TLS 1.3 the client learns only behind its own handshake that it was refused.
             await refused.start_tls(client_context(certificate))
             await refused.send(b"CONNECT {}\r\nPING\r\n")
             while True:
                 await refused.line()
+        if isinstance(caught.value, ssl.SSLError):  # not when the connection ended before the alert was read
+            assert alert in caught.value.reason
+    while "TLS handshake error: " not in server.log or "failed to verify certificate: " not in server.log:
+        await asyncio.sleep(0.005)
 
 
 async def test_handshake_first(start, connect):

@@ -13,9 +13,9 @@ import jetlake
 from jetlake import JetlakeError
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.connection.socket_connection import connect_socket
-from jetlake.client.moving.marks import PAUSED_UNTIL, is_closed, is_staged
-from jetlake.client.moving.migration import Migration
-from jetlake.client.moving.staged_publisher import StagedPublisher
+from jetlake.client.migration.marks import PAUSED_UNTIL, is_closed, is_staged
+from jetlake.client.migration.migration import Migration
+from jetlake.client.migration.tail import StagedPublisher, Tail
 from jetlake.errors import MessageNotFoundError, MigrationError, StreamNotFoundError
 from jetlake.model.replies import StreamRestoreReply
 from jetlake.model.requests import StreamRestoreRequest
@@ -358,7 +358,7 @@ async def test_the_command_is_killed_and_run_again(ends):
         await process.wait()
         assert process.returncode in ((-signal.SIGKILL, 0) if step else (0,))
     assert re.search(rb"messages +39 +39\n", output)
-    assert re.search(rb"left for worker +14 +14\n", output)
+    assert re.search(rb"pending for worker +14 +14\n", output)
     assert await content(source) == await content(target)
     assert len(await rest_of(target)) == 14
 
@@ -393,6 +393,21 @@ async def test_pauses_of_before_are_kept(ends):
         assert (await (await target.stream("S")).consumer_info("worker")).config.pause_until == "2100-01-01T00:00:00Z"
         await target.delete_stream("S")
         await migration._gate(stream).open()
+
+
+async def test_a_mirror_with_a_hole_does_not_shorten_the_tail(ends):
+    source, _ = ends
+    stream, _ = await fill(source, retention="workqueue")
+    copy = await source.create_stream("COPY", mirror={"name": "S"}, mirror_direct=True, max_msgs=3)
+
+    async def is_caught_up():
+        return (await copy.info()).state.last_seq == 40
+
+    await until(is_caught_up)
+    tail = Tail(await source.stream("S"), stream, ApiCaller(source._connection))
+    wanted = [sequence for sequence, *_ in await content(source)]
+    for _ in range(8):
+        assert [message.sequence async for message in tail._messages(1, 40)] == wanted
 
 
 async def test_what_can_not_move_is_refused_before_anything_is_done(ends):

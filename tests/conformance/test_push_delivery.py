@@ -91,7 +91,42 @@ async def test_a_group_is_bound_by_its_members_only(bench):
     assert sorted(sequences([message for message in messages if message.sid != "7"])) == [1, 2, 3, 4]
 
 
-async def test_a_stream_is_no_subscriber(bench):
+@pytest.mark.parametrize("queue", ["", "workers"])
+async def test_a_wildcard_is_no_subscriber(bench, queue):
+    """Many clients have one for the answers to their requests, and subscribe to the deliver subject later."""
+    await bench.fill(2)
+    await bench.data.send(f"SUB in.* {queue} 7\r\nSUB > {queue} 8\r\nSUB in.x others 9\r\n")
+    await bench.data.ping()
+    await bench.consumer(deliver_subject="in.x", deliver_group=queue, ack_policy="none")
+    info = await bench.info()
+    assert ("push_bound" in info, info["delivered"]["consumer_seq"]) == (False, 0)
+    await bench.data.send(f"SUB in.x {queue} 6\r\n")
+    await bench.data.ping()
+    async with asyncio.timeout(5):
+        while (info := await bench.info())["delivered"]["consumer_seq"] < 2:
+            await asyncio.sleep(0.01)
+    assert info["push_bound"] is True
+    await bench.data.send("UNSUB 6\r\n")
+    await bench.is_unbound()
+    await bench.fill(1)
+    assert (await bench.info())["delivered"]["consumer_seq"] == 2
+    # The wildcards still keep the subject from being changed.
+    config = {"durable_name": "c", "ack_policy": "none", "deliver_subject": "elsewhere", "deliver_group": queue}
+    answer = await bench.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    assert answer["error"]["err_code"] == 10013
+
+
+async def test_a_stream_that_captures_the_very_subject_is_a_subscriber(bench):
+    await bench.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t.in"]})
+    await bench.fill(2)
+    await bench.consumer(deliver_subject="t.in", ack_policy="none")
+    async with asyncio.timeout(5):
+        while (await bench.api("STREAM.INFO.T"))["state"]["messages"] < 2:
+            await asyncio.sleep(0.01)
+    assert (await bench.info())["push_bound"] is True
+
+
+async def test_a_stream_that_captures_a_wildcard_is_no_subscriber(bench):
     """That a stream would keep what is delivered does not start a delivery."""
     await bench.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t.>"]})
     await bench.consumer(deliver_subject="t.in")

@@ -11,7 +11,7 @@ from backups import content, fill, put, take
 from servers import make_server
 from wire import Wire
 
-from jetlake.model.archive.entries import END, MAGIC, encode_entry
+from jetlake.model.archive.archive import END, MAGIC, encode_entry
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
 
 
@@ -27,6 +27,28 @@ def archive_of(state, *messages):
     entries = [encode_entry(b"state.json", 1, 0, b"", state)]
     entries += [encode_entry(b"s.a", 1_700_000_000 * 10**9 + sequence, sequence, b"", b"x") for sequence in messages]
     return framed(MAGIC + b"".join(entries) + END)
+
+
+def archive_with_consumer(delivered, floor, *pending):
+    """An archive of three messages and a consumer that stands there."""
+    state = {
+        "delivered": {"consumer_seq": delivered[0], "stream_seq": delivered[1]},
+        "ack_floor": {"consumer_seq": floor[0], "stream_seq": floor[1]},
+        "pending": {str(sequence): {"Sequence": sequence, "Timestamp": 1} for sequence in pending},
+    }
+    consumer = {"config": {"durable_name": "c", "name": "c", "ack_policy": "explicit"}, "state": state}
+    entries = [
+        encode_entry(b"state.json", 1, 0, b"", b'{"messages":3,"first_seq":1,"last_seq":3,"consumer_count":1}'),
+        encode_entry(b"consumers/c", 1, 0, b"", json.dumps(consumer).encode()),
+        *(encode_entry(b"s.a", 1_700_000_000 * 10**9, sequence, b"", b"x") for sequence in (1, 2, 3)),
+    ]
+    return framed(MAGIC + b"".join(entries) + END)
+
+
+TOO_MANY = "invalid stream state: message count exceeds sequence range"
+NO_RANGE = "invalid stream state: inconsistent message count or sequence range"
+NOT_SET = 'failed to set consumer "c" state: '
+OUT_OF_RANGE = "bad pending entry, sequence [%d] out of range"
 
 
 @pytest.fixture
@@ -103,6 +125,26 @@ async def test_a_small_archive_ends_without_a_status(wire):
     assert b"".join(S2Reader().feed(archive)).startswith(MAGIC)
 
 
+async def test_a_backup_begins_when_its_very_subject_is_subscribed(wire):
+    """As the `nats` command does: its wildcard takes the answer, and it subscribes to the deliver subject then."""
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    noise = Random(1)
+    for _ in range(20):
+        await wire.request("s.a", noise.randbytes(1000))
+    await wire.send("SUB in.* 5\r\nSUB in.x others 6\r\n")
+    body = {"deliver_subject": "in.x", "chunk_size": 1024, "window_size": 2048}
+    await wire.publish("$JS.API.STREAM.SNAPSHOT.S", json.dumps(body), reply="in.answer")
+    assert (await wire.message()).subject == "in.answer"
+    assert await wire.ping() == b""
+    await wire.subscribe("in.x", "7")
+    messages = await wire.messages(6)
+    assert [message.reply[-7:] for message in messages if message.sid == "7"] == [".1024.1", ".1024.2"]
+    # The wildcard and the group stay, and the backup ends.
+    await wire.send("UNSUB 7\r\n")
+    ends = await wire.messages(2)
+    assert {end.header for end in ends} == {b"NATS/1.0 408 No Interest\r\n\r\n"}
+
+
 async def test_no_more_than_the_window_is_sent_before_an_acknowledgement(wire):
     await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
     noise = Random(1)
@@ -127,6 +169,14 @@ async def test_no_more_than_the_window_is_sent_before_an_acknowledgement(wire):
         ("something else", b"hello, this is no archive at all", "s2: corrupt input"),
         ("out of order", archive_of(b'{"first_seq":1,"last_seq":5}', 2, 1), "message sequence 1 out of order"),
         ("no first sequence", archive_of(b"{}", 2), "message sequence 2 out of order"),
+        ("more than fit", archive_of(b'{"messages":10,"first_seq":1,"last_seq":1}', 1), TOO_MANY),
+        ("no range", archive_of(b'{"messages":0,"first_seq":10,"last_seq":3}'), NO_RANGE),
+        ("an empty range", archive_of(b'{"messages":1,"first_seq":5,"last_seq":4}'), NO_RANGE),
+        ("no beginning", archive_of(b'{"messages":0,"first_seq":0,"last_seq":5}'), NO_RANGE),
+        ("floor", archive_with_consumer((1, 1), (3, 3)), NOT_SET + "bad ack floor for consumer"),
+        ("stream floor", archive_with_consumer((3, 1), (1, 2)), NOT_SET + "bad ack floor for stream"),
+        ("pending beyond", archive_with_consumer((1, 1), (0, 0), 3), NOT_SET + OUT_OF_RANGE % 3),
+        ("pending below", archive_with_consumer((3, 3), (2, 2), 2), NOT_SET + OUT_OF_RANGE % 2),
         ("cut", archive_of(b'{"first_seq":1,"last_seq":3}', 1, 2, 3)[:-9], "s2: corrupt input"),
     ],
 )

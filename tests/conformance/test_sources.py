@@ -58,6 +58,42 @@ async def test_bad_sources_are_refused_alike():
         await pair.store("s.1", b"one", b"NATS/1.0\r\nNats-Stream-Source: O 1 > > o.1 abc\r\n\r\n")
 
 
+# What a stream copies from an origin twice, over its mirrors: nats-server visits breadth first, and the order decides.
+TWICE = [
+    (["M1", "M2"], True),
+    (["M2", "M1"], True),
+    (["M1", "O"], True),
+    (["O", "M1"], False),
+    (["O", "M1", "M2"], False),
+    (["M1", "M2", "O"], True),
+    (["M1", "MM"], False),  # a mirror, and a mirror of it
+    (["MM", "M1"], True),
+    (["MM", "O"], False),
+    (["M1", "A"], True),  # a stream that sources from the origin
+    (["A", "M1"], True),
+    (["A", "B"], False),  # B sources from A
+    (["B", "A"], True),
+]
+
+
+async def test_copies_of_one_origin_are_refused_by_their_order(streams):
+    async def accepts(name, **config):
+        answer = (await streams.wire.request(f"$JS.API.STREAM.CREATE.{name}", {"name": name, **config})).json
+        assert answer.get("error", {}).get("description") in (None, "detected cycle")
+        return "error" not in answer
+
+    await accepts("O", subjects=["o.>"])
+    for mirror, origin in (("M1", "O"), ("M2", "O"), ("MM", "M1")):
+        assert await accepts(mirror, mirror={"name": origin})
+    for name, origin in (("A", "O"), ("B", "A")):
+        assert await accepts(name, sources=[{"name": origin}])
+    found = []
+    for names, _ in TWICE:
+        found.append((names, await accepts("S", subjects=["s.>"], sources=[{"name": name} for name in names])))
+        await streams.wire.request("$JS.API.STREAM.DELETE.S")
+    assert found == TWICE
+
+
 def origins(messages):
     """Origin and sequence in the header of each copy."""
     lines = [message.header.split(b"Nats-Stream-Source: ")[1].split(b"\r\n")[0].decode() for message in messages]

@@ -327,3 +327,10 @@ async def test_a_domain():
 async def test_a_lenient_server():
     async with Pair('jetstream { strict: false, store_dir: "STORE_DIR" }') as pair:
         await pair.api("STREAM.CREATE.S", {"name": "S", "bogus": 1})
+
+
+async def test_half_a_surrogate_pair_is_replaced(wire):
+    """As Go reads JSON: the rest of the request is whole."""
+    body = rb'{"name":"H","description":"x\ud800y \ud83d\ude00"}'
+    answer = (await wire.request("$JS.API.STREAM.CREATE.H", body)).json
+    assert answer["config"]["description"] == "x\ufffdy \U0001f600"

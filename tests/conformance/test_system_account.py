@@ -15,6 +15,7 @@ TENANTS = """
     accounts {
       SYS { users: [ { user: sys, password: sys } ] }
       A { users: [ { user: a, password: a } ], jetstream: enabled }
+      PLAIN { users: [ { user: p, password: p } ] }
     }
     system_account: SYS
 """
@@ -211,6 +212,11 @@ async def test_reports_about_an_account(root, tenant):
 
     data = (await ask("A", "INFO"))["data"]
     assert (data["account_name"], data["jetstream_enabled"], data["client_connections"]) == ("A", True, 1)
+    assert (data["name_tag"], "is_system" in data) == ("A", False)
+    for name in ("SYS", "PLAIN"):
+        data = (await ask(name, "INFO"))["data"]
+        assert (data["jetstream_enabled"], data.get("is_system", False)) == (False, name == "SYS")
+        assert (await ask(name, "JSZ"))["error"]["description"] == f'account "{name}" not jetstream enabled'
     (connection,) = (await ask("A", "CONNZ"))["data"]["connections"]
     assert connection["name"] == "tenant"
     assert (await ask("A", "JSZ"))["data"]["name"] == "A"

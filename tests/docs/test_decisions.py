@@ -24,10 +24,3 @@ def test_the_list_is_complete():
 def test_its_files_exist(page):
     assert homes(page)
     assert [home for home in homes(page) if not (ROOT / home).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_its_files_cite_it(page):
-    number = int(page.name[:2])
-    cites = re.compile(rf"\bdecisions? (?:\d+, |\d+ and )*{number}\b")
-    assert [home for home in homes(page) if not cites.search((ROOT / home).read_text())] == []

@@ -8,7 +8,7 @@ import os
 import sys
 
 import jetlake
-from jetlake.client.pull.failed_messages import FailedMessages
+from jetlake.client.pull.handlers import FailedMessages
 
 
 async def die_before_terminating(self, message, reason):

@@ -198,7 +198,7 @@ def test_a_journal_that_somebody_removed_is_told(world):
     world.disk.remove(path)
     world.start()
     assert finish(world.engine.store_faults()) == [
-        "consumer all of stream S of account $G lost its journal and began anew"
+        "consumer all of stream S of account $G lost its journal and started again"
     ]
     world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":1,"no_wait":true}', lambda _: None)
     world.settle()

@@ -10,7 +10,7 @@ from kill_rounds import Ledger, client_kill_rounds, kill_rounds
 from killable import KillableServer
 
 from jetlake.client.connection.socket_connection import connect_socket
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamConfig
 
 # A machine that has the time can run more of them.

@@ -307,13 +307,58 @@ def test_an_answer_waits_until_the_metadata_is_durable(verb, interval_ns):
     assert "error" not in machine.client.answers[inbox]
 
 
-def test_nobody_waits_for_a_consumer_that_a_crash_may_take():
+def test_nobody_waits_for_the_sync_of_a_consumer_that_a_power_cut_may_take():
     machine = Machine()
     machine.api("STREAM.CREATE.A", stream_config("A"))
     for verb, body in REQUESTS[3:5]:
         inbox = machine.ask("$JS.API." + verb, body)
         machine.engine.flush()
+        begun = machine.engine.commit.begin(names_max=0)
+        with machine.not_allowed(SYNCS):
+            machine.engine.commit.finish({syncable: sync(syncable) for syncable in begun})
+        machine.engine.flush()
         assert "error" not in machine.client.answers[inbox]
+    machine.crash(power=False)
+    assert set(machine.jetstream.streams["A"].consumers) == {"e"}
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_at_any_point_leaves_an_ephemeral_consumer_that_was_answered_for(seed, power):
+    update = ("CONSUMER.CREATE.A.e", {"stream_name": "A", "config": {"name": "e", "inactive_threshold": 10**13}})
+    for cut in range(1, 60):
+        machine = Machine(seed)
+        machine.api(*REQUESTS[0])
+        machine.ask("a.x", b"1")
+        inboxes = [machine.ask("$JS.API." + REQUESTS[3][0], REQUESTS[3][1])]
+        machine.disk.cut_at = machine.disk.operations + cut
+        with suppress(PowerCut):
+            machine.settle()
+            inboxes.append(machine.ask("$JS.API." + update[0], update[1]))
+            machine.settle()
+        answers = [inbox in machine.client.answers for inbox in inboxes]
+        is_cut = machine.disk.cut_at is None or machine.disk.operations >= machine.disk.cut_at
+        machine.crash(power=power)
+        assert machine.reports == []
+        found = machine.jetstream.streams["A"].consumers.get("e")
+        if answers[0] and not power:
+            assert found is not None
+        if answers[1:] == [True]:
+            assert found is not None and found.config.inactive_threshold == 10**13
+        if not is_cut:
+            return
+    raise AssertionError("the script needs more operations than were cut")
+
+
+def test_a_durable_consumer_that_was_not_answered_for_is_not_taken_for_one_that_was():
+    machine = Machine()
+    machine.api("STREAM.CREATE.A", stream_config("A"))
+    machine.ask("$JS.API." + REQUESTS[2][0], REQUESTS[2][1])
+    machine.disk.fault = lambda operation, path: (_ for _ in ()).throw(PowerCut) if operation == "sync" else None
+    with suppress(PowerCut):
+        machine.settle()
+    machine.crash(power=False)
+    assert machine.jetstream.streams["A"].consumers == {}
 
 
 class History:

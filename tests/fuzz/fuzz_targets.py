@@ -16,9 +16,8 @@ from typing import NamedTuple
 from session_target import SESSIONS, run_session
 
 from faulty_disk import FaultyDisk
-from jetlake.client.tables.plan.offsets import read_offset
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
-from jetlake.model.archive.reader import ArchiveReader
+from jetlake.model.archive.archive import ArchiveReader
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import decode, decode_strict
@@ -37,6 +36,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
+from jetlake.spark.source.offsets import read_offset
 from jetlake.store.file_store import FileStore
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.compressed_blocks import compress_in_steps

@@ -156,6 +156,30 @@ async def open_long_page(start, megabytes):
     return reader, writer, ended
 
 
+async def test_pages_that_stay_open_leave_connections_for_monitoring(start):
+    async def pages(_scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await receive()
+        await receive()  # until the peer goes away
+
+    server = await start()
+    server.server.monitoring.pages = pages
+    opened = [await asyncio.open_connection("127.0.0.1", server.monitor_port) for _ in range(40)]
+    answers = []
+    for reader, writer in opened:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answers.append(int((await reader.readuntil(b"\r\n\r\n")).split()[1]))
+    assert answers.count(200) == 24
+    for path in (b"/healthz", b"/metrics", b"/varz"):
+        assert b" 200 " in await http(
+            server.monitor_port, b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path
+        )
+    assert b" 503 " in await http(server.monitor_port, b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for _, writer in opened:
+        writer.close()
+
+
 async def test_a_long_answer_waits_for_its_reader(start):
     reader, writer, ended = await open_long_page(start, 32)
     assert not ended.is_set(), "all of it is in memory"

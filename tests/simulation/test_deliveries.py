@@ -6,9 +6,8 @@
 import pytest
 from delivery_history import DeliveryHistory
 
-from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
-from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
-from jetlake.server.engine.consumer.pull.pull_queue import PullQueue
+from jetlake.server.engine.consumer.ack_tracker import AckTracker, RedeliveryQueue
+from jetlake.server.engine.consumer.pull_queue import PullQueue
 
 STEPS = 200
 

@@ -5,8 +5,8 @@
 
 import pytest
 
-from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
-from jetlake.server.engine.consumer.pull.pull_queue import PullQueue
+from jetlake.server.engine.consumer.ack_tracker import AckTracker
+from jetlake.server.engine.consumer.pull_queue import PullQueue
 from simulation import Simulation
 
 STEPS = 200

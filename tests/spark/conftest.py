@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jetlake.cli.demo import processes
+from jetlake.testing import ports
 
 BIN = Path(sys.executable).parent
 
@@ -163,7 +163,7 @@ class ServerProcess:
 
     def __init__(self, kind: str, *arguments: str) -> None:
         self.kind = kind
-        self.port = processes.free_port()
+        self.port = ports.free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = tempfile.mkdtemp(prefix="jetlake-test-")
         self._arguments = arguments
@@ -263,9 +263,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def spark_home() -> str:
     """Where Spark's Python processes start quickly; all that are started from here use it."""
-    from jetlake.spark.unpacked_home import use_unpacked_home
+    from jetlake.spark.session import use_installed_pyspark
 
-    use_unpacked_home()
+    use_installed_pyspark()
     return os.environ["SPARK_HOME"]
 
 
@@ -289,7 +289,7 @@ def spark(spark_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """Finds ports that nobody listens on."""
-    return processes.free_port
+    return ports.free_port
 
 
 @pytest.fixture(scope="session")

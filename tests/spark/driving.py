@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.reading.executor import read_task
-from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.driver import Driver
+from jetlake.spark.source.executor import read_task
+from jetlake.spark.source.offsets import Offset, read_offset
 from jetlake.spark.source.shared_driver import SharedDriver
+from jetlake.spark.source.stream_watch import Clock
 
 
 class Time:
@@ -30,7 +30,7 @@ class Query:
         self.given = {"servers": server.url, "stream": stream, "retryFor": "2s", **options}
         self.time = Time()
         self.restart()
-        self.offset = initial_offset(str(self.options.starting)).to_json()
+        self.offset = Offset(start=str(self.options.starting)).to_json()
 
     def restart(self, **options) -> None:
         """Go on as a new process would, with other options if they are given."""

@@ -7,7 +7,7 @@ import subprocess
 import nkeys
 import pytest
 
-from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.stream_api import retrying
 from jetlake.errors import AuthorizationError, ConfigError, NoServersError
 from jetlake.spark.options.connection_options import ConnectionOptions, open_connection
 

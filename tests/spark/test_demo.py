@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pyarrow.dataset as dataset
 import pytest
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "examples")}
 pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
 
@@ -28,8 +30,8 @@ def _processes_of(folder: Path) -> list[str]:
 
 def test_the_demonstration_proves_its_counts_and_leaves_nothing_running(tmp_path):
     folder = tmp_path / "demo"
-    command = [sys.executable, "-m", "jetlake", "demo", "--orders", "2000", "--folder", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, "-m", "demo", "--orders", "2000", "--folder", str(folder)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     counts = dict(

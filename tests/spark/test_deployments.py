@@ -21,13 +21,12 @@ import pytest
 from pyarrow import parquet
 
 import jetlake
-from jetlake.spark.pipelines.archive.archive import Archive
-from jetlake.spark.pipelines.archive.replay import Replay
+from jetlake.spark.pipelines.archive import Archive, Partitioning
+from jetlake.spark.pipelines.dead_letters import DEATHS, DeadLetters
 from jetlake.spark.pipelines.declarative import definitions
-from jetlake.spark.pipelines.events.dead_letters import DEATHS, DeadLetters
-from jetlake.spark.pipelines.lake.partitioning import Partitioning
+from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.sinks import Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
@@ -52,7 +51,7 @@ COPY = """
     reader = spark.readStream.format("jetstream").options(**options, maxMessagesPerTrigger=200, minPartitions=2)
     frame = reader.load(source)
     query = (
-        frame.selectExpr(f"'{{target}}.x' as subject", "data", "stream", "sequence")
+        frame.selectExpr(f"'{{target}}.x' as subject", "data", "stream", "sequence", "timestamp")
         .writeStream.format("jetstream").options(**options, messageId="source")
         .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     )
@@ -250,7 +249,7 @@ PIPELINE = """
     @dp.append_flow(target="out")
     def copy():
         return spark.readStream.table("messages").selectExpr(
-            "'{target}.x' as subject", "data", "stream", "sequence"
+            "'{target}.x' as subject", "data", "stream", "sequence", "timestamp"
         )
 """
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from unittest import mock
 
 import pytest
 from driving import Query
+from pyspark.sql.types import StructType
 
-from jetlake.client.tables.columns.message_columns import columns_of_direct_gets
-from jetlake.client.tables.plan.offsets import read_offset
-from jetlake.client.tables.requests import direct_gets, survey
+from jetlake.client.tables import message_gets as direct_gets
+from jetlake.client.tables import survey
+from jetlake.client.tables.message_columns import columns_of_direct_gets
 from jetlake.errors import (
     AuthorizationError,
     ConsumerHeldError,
@@ -20,11 +22,14 @@ from jetlake.errors import (
     UnsupportedStreamError,
 )
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.reading.executor import read_task
+from jetlake.spark.progress import metrics
 from jetlake.spark.source import driver
 from jetlake.spark.source.batch_reader import plan_batch
-from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.executor import read_task
 from jetlake.spark.source.filters import Bounds
+from jetlake.spark.source.offsets import read_offset
+from jetlake.spark.source.stream_reader import StreamReader
+from jetlake.spark.source.stream_watch import Clock
 
 
 def test_batches_follow_each_other(server, admin, stream):
@@ -58,6 +63,8 @@ def test_a_batch_can_be_repeated_exactly(server, admin, stream):
         ("seq:4", [4, 5]),
         ("last:2", [4, 5]),
         ("time:2020-01-01T00:00:00Z", [1, 2, 3, 4, 5]),
+        ("time:1500-01-01T00:00:00Z", [1, 2, 3, 4, 5]),
+        ("time:9999-12-31T00:00:00Z", []),
         ("time:2200-01-01T00:00:00Z", []),
     ],
 )
@@ -100,6 +107,18 @@ def test_a_minimum_waits_but_not_for_ever(server, admin, stream):
     assert query.batch() == [1, 2, 3, 4]
     admin.fill(stream, 10)
     assert query.batch() == [*range(5, 15)]
+    # Messages that were deleted, and messages that a filter does not want, do not count.
+    admin.fill(stream, 20, subjects=2)
+    for sequence in range(20, 34):
+        admin.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    assert query.batch() is None
+    query.time.now_s += 61
+    assert query.batch() == [15, 16, 17, 18, 19, 34]
+    query.restart(subjects=f"{stream}.1")
+    admin.fill(stream, 16, subjects=2)
+    assert query.batch() is None
+    admin.fill(stream, 4, subjects=2)
+    assert query.batch() == [*range(36, 55, 2)]
 
 
 def test_the_server_is_asked_once_in_a_poll_interval(server, admin, stream):
@@ -126,6 +145,23 @@ def test_limits_count_what_a_filter_lets_through(server, admin, stream):
     batches = list(iter(query.batch, None))
     assert [batch for batch in batches if batch] == [[5001]]
     assert len(batches) < 5
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
+def test_a_mirror_with_a_hole_does_not_answer_for_its_origin(server, admin, stream, retention):
+    """All is read and nothing is released unread, whoever the server lets answer."""
+    admin.create_stream(stream, retention=retention)
+    query = Query(server, stream, reader="direct", maxMessagesPerTrigger="100")
+    assert query.batch() == []  # Whose consumer an interest stream keeps messages for.
+    admin.fill(stream, 400)
+    copy = f"{stream}_COPY"
+    admin.create_stream(copy, subjects=[], mirror={"name": stream}, mirror_direct=True, max_msgs=10)
+    while admin.state(copy)["last_seq"] < 400:
+        time.sleep(0.02)
+    assert [query.batch() for _ in range(4)] == [[*range(first, first + 100)] for first in (1, 101, 201, 301)]
+    assert query.batch() in (None, [])
+    assert query.lost == {stream: 0}
+    admin.api(f"STREAM.DELETE.{copy}")
 
 
 @pytest.mark.parametrize("reader", ["consumer", "direct", "leader"])
@@ -180,6 +216,20 @@ def test_message_limits_are_exact_under_filters(server, admin, stream, retention
     assert [sequence for batch in batches for sequence in batch] == wanted
 
 
+@pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
+def test_message_limits_do_not_count_deleted_messages(server, admin, stream, retention):
+    admin.create_stream(stream, retention=retention)
+    query = Query(server, stream, maxMessagesPerTrigger="4")
+    assert query.batch() == []
+    for _ in range(3):
+        admin.publish([(f"{stream}.kept", b"x")] * 3 + [(f"{stream}.deleted", b"x")] * 597)
+    admin.api(f"STREAM.PURGE.{stream}", {"filter": f"{stream}.deleted", "seq": 1790})
+    batches = list(iter(query.batch, None))
+    kept = [1, 2, 3, 601, 602, 603, 1201, 1202, 1203, *range(1790, 1801)]
+    assert [sequence for batch in batches for sequence in batch] == kept
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4]
+
+
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_the_last_messages_of_a_filter(server, admin, stream, retention):
     admin.create_stream(stream, retention=retention)
@@ -190,6 +240,24 @@ def test_the_last_messages_of_a_filter(server, admin, stream, retention):
             {"servers": server.url, "stream": stream, "subjects": f"{stream}.8", "startingPosition": f"last:{count}"}
         )
         tasks = plan_batch(options, Bounds(), Clock())
+        assert [s for task in tasks for part in read_task(task, options) for s in part.sequence.tolist()] == expected
+
+
+def test_times_that_no_server_can_count(server, admin, stream):
+    """In positions, and in predicates that Spark pushes down."""
+    admin.create_stream(stream)
+    admin.fill(stream, 5)
+    far_us, long_ago_us = 253_402_300_799_999_999 + 1, -62_135_596_800_000_000  # The years 10000 and 1.
+    options = SourceOptions.of(
+        {"servers": server.url, "stream": stream, "endingPosition": "time:9999-12-31T23:59:59.999999Z"}
+    )
+    for bounds, expected in (
+        (Bounds(), [1, 2, 3, 4, 5]),
+        (Bounds(first_us=long_ago_us, end_us=far_us), [1, 2, 3, 4, 5]),
+        (Bounds(first_us=far_us), []),
+        (Bounds(end_us=long_ago_us), []),
+    ):
+        tasks = plan_batch(options, bounds, Clock())
         assert [s for task in tasks for part in read_task(task, options) for s in part.sequence.tolist()] == expected
 
 
@@ -548,6 +616,21 @@ def test_at_least_once_with_other_subjects_than_the_consumers(server, admin, str
     assert Query(server, stream, **options).batch() == []
 
 
+@pytest.mark.parametrize("guarantee", ["exactlyOnce", "atLeastOnce"])
+def test_a_report_says_how_far_the_query_is_behind(server, admin, stream, guarantee):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 10)
+    for sequence in range(5, 9):
+        admin.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    options = {"servers": server.url, "stream": stream, "guarantee": guarantee, "maxMessagesPerTrigger": "2"}
+    reader = StreamReader(StructType().add("data", "binary"), SourceOptions.of(options))
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(reader.reportLatestOffset())}
+    figures = metrics({"sources": [source]})[stream]
+    assert (figures.lag, figures.behind, figures.lost) == (8, 6, 0)
+    assert figures.server
+
+
 def test_a_work_queue_has_one_reader(server, admin, stream):
     queue(admin, stream, "workqueue")
     admin.fill(stream, 3)
@@ -562,6 +645,39 @@ def test_a_work_queue_has_one_reader(server, admin, stream):
     first.restart()
     with pytest.raises(ConsumerHeldError, match="belongs to another query"):
         first.plan()
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+@pytest.mark.parametrize("takeover", ["false", "true"])
+def test_a_query_that_runs_while_another_takes_over_stops(server, admin, stream, retention, takeover):
+    """Also one that was told itself, once, to take over."""
+    queue(admin, stream, retention)
+    first = Query(server, stream, consumerTakeover=takeover)
+    first.batch()
+    admin.fill(stream, 3)
+    assert first.batch() == [1, 2, 3]
+    taker = Query(server, stream, consumerTakeover="true")
+    assert taker.batch() == [1, 2, 3]
+    # The first one's batch is done, and it would release it.
+    with pytest.raises(ConsumerHeldError, match=r"taken consumer .* over"):
+        first.plan()
+    assert admin.state(stream)["messages"] == 3
+    admin.fill(stream, 2)
+    assert taker.batch() == [4, 5]
+    assert taker.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+def test_a_batch_that_was_planned_before_a_takeover_is_not_read(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 3)
+    first = Query(server, stream)
+    first.batch()
+    admin.fill(stream, 2)
+    end = first.plan()
+    assert Query(server, stream, consumerTakeover="true").batch() == [4, 5]
+    with pytest.raises(ConsumerHeldError, match=r"taken consumer .* over"):
+        first.read(end)
 
 
 def test_a_query_that_died_before_its_first_batch_can_start_again(server, admin, stream):

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from jetlake.client.tables.columns.read_buffer import ReadBuffer
+from jetlake.client.tables.read_buffer import ReadBuffer
 from jetlake.errors import BatchWrittenError, RowPublishError, UnsupportedStreamError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink import writer
-from jetlake.spark.sink.ledger import Ledger
+from jetlake.spark.sink.ledger import Ledger, TaskId
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.sink.publisher import Publisher
 from jetlake.spark.sink.writer import StreamWriter, warn_of_short_memory
@@ -198,11 +198,11 @@ def test_a_service_that_is_no_stream(server, stream):
 def test_the_ledger(server, stream):
     ledger = Ledger(options(server, ledger=f"ledger_{stream}"))
     assert not ledger.has_batch("query", 0)
-    assert ledger.task_digest("query", 0, 1) == ""
-    ledger.add_task("query", 4, 1, "abc")
-    assert ledger.task_digest("query", 4, 1) == "abc"
-    assert ledger.task_digest("query", 5, 1) == ""
-    assert ledger.task_digest("query", 4, 2) == ""
+    assert ledger.task_digest(TaskId("query", 0, 1)) is None
+    ledger.add_task(TaskId("query", 4, 1), "attempt", "abc")
+    assert ledger.task_digest(TaskId("query", 4, 1)) == "abc"
+    assert ledger.task_digest(TaskId("query", 5, 1)) is None
+    assert ledger.task_digest(TaskId("query", 4, 2)) is None
     ledger.add_batch("query", 4)
     assert ledger.has_batch("query", 4)
     assert not ledger.has_batch("query", 5)

@@ -62,7 +62,7 @@ def test_a_copied_stream_is_the_same(spark, server, admin, stream, tmp_path):
     admin.publish([(f"{stream}.{n % 5}", b"%d" % n, {"Nats-Msg-Id": f"id{n}", "X": "y"}) for n in range(400)])
     source = spark.readStream.format("jetstream").option("servers", server.url).option("maxMessagesPerTrigger", 150)
     copied = source.load(stream).selectExpr(
-        f"replace(subject, '{stream}.', '{stream}C.') as subject", "stream", "sequence", "headers", "data"
+        f"replace(subject, '{stream}.', '{stream}C.') as subject", "stream", "sequence", "timestamp", "headers", "data"
     )
     query = (
         copied.writeStream.format("jetstream")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from jetlake.spark import lag, lost
+from jetlake.spark import lag, lost, metrics
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +31,8 @@ def test_a_query_goes_on_from_its_checkpoint(spark, admin, stream, run, tmp_path
     assert [report["numInputRows"] for report in reports] == [300, 300, 300, 100]
     assert [lag(report)[stream] for report in reports] == [700, 400, 100, 0]
     assert lost(reports[-1]) == {stream: 0}
+    figures = metrics(reports[0])[stream]
+    assert (figures.lag, figures.behind, figures.lost, bool(figures.server)) == (700, 700, 0, True)
     admin.fill(stream, 50, start=1000)
     run(spark, tmp_path / "check", tmp_path / "out", stream=stream)
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy("sequence").collect()

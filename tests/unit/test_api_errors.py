@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -76,3 +79,58 @@ def test_the_tree_in_the_docstring_has_every_exception() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.JetlakeError):
             assert f" {name}" in drawn, f"{name} is not drawn"
             assert name in errors.__all__
+
+
+def _classes() -> list[type[errors.JetlakeError]]:
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.JetlakeError)]
+
+
+# An argument for each annotation of a constructor.
+_ARGUMENTS = {
+    "str": "some words",
+    "str | None": "words",
+    "bytes | str": b"a..\xff",
+    "bytes": b"payload",
+    "int": 409,
+    "int | None": 28,
+    "bool": False,
+    "float": 2.5,
+    "dict[str, str]": {"nats://a:4222": "refused"},
+    "list[tuple[str, Exception]]": [("a.b", errors.KeyNotFoundError("B", "k")), ("a.c", ValueError("other"))],
+    "Sequence[int]": (3, 4),
+}
+
+
+def _example(kind: type[errors.JetlakeError]) -> errors.JetlakeError:
+    if not inspect.isfunction(kind.__init__):
+        return kind("what happened")
+    positional, named = [], {}
+    for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            named[parameter.name] = _ARGUMENTS[parameter.annotation]
+        else:
+            positional.append(_ARGUMENTS[parameter.annotation])
+    return kind(*positional, **named)
+
+
+class _ErrorOfAnApplication(errors.PullStatusError):
+    def __init__(self, status: int) -> None:
+        super().__init__(status, "of an application")
+
+
+@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("kind", [*_classes(), _ErrorOfAnApplication])
+def test_every_error_survives_pickling_and_copying(
+    kind: type[errors.JetlakeError], copied: Callable[[errors.JetlakeError], errors.JetlakeError]
+) -> None:
+    error = _example(kind)
+    if isinstance(error, ApiError):
+        error.request = "STREAM.INFO.ORDERS"
+    error.add_note("while testing")
+    again = copied(error)
+    assert type(again) is kind and again is not error
+    assert (str(again), again.__notes__) == (str(error), ["while testing"])
+    assert list(map(repr, again.args)) == list(map(repr, error.args))
+    assert {name: repr(value) for name, value in vars(again).items()} == {
+        name: repr(value) for name, value in vars(error).items()
+    }

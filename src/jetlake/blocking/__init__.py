@@ -22,8 +22,8 @@ from jetlake.blocking.jetstream import AtomicBatch, FastPublisher, JetStream, Pu
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectReader, ObjectStore, ObjectWatch
-from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
+from jetlake.blocking.send_queue import PendingAck
 from jetlake.blocking.server import Server
 from jetlake.blocking.service import Service, Services
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
@@ -33,7 +33,7 @@ from jetlake.client.streams.stored_message import StoredMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jetlake.client.tables.table_read import TableRead as Table
+    from jetlake.client.tables.table import TableRead as Table
 
 __all__ = [
     "AtomicBatch",
@@ -72,7 +72,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # Arrow is loaded only where tables are used.
     if name == "Table":
-        from jetlake.client.tables.table_read import TableRead
+        from jetlake.client.tables.table import TableRead
 
         return TableRead
     raise AttributeError(f"module 'jetlake.blocking' has no attribute {name!r}")

@@ -14,15 +14,13 @@ from inspect import signature
 from typing import Any, ParamSpec, Self, cast
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Collect, Facade, View
+from jetlake.blocking.facade import Call, Collect, Facade, View, blocking_doc
 from jetlake.blocking.jetstream import JetStream
+from jetlake.blocking.loop_thread import LoopPort, LoopThread
 from jetlake.blocking.message import Message
-from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
+from jetlake.blocking.send_queue import SendQueue
 from jetlake.blocking.service import Service, Services
-from jetlake.blocking.threads.loop_port import LoopPort
-from jetlake.blocking.threads.loop_thread import LoopThread
-from jetlake.blocking.wording import blocking_wording
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
 from jetlake.client.connection.subscription import SlowPolicy
@@ -35,8 +33,6 @@ from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeErro
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.service import EndpointInfo
 from jetlake.protocol import encoder
-
-__all__ = ["Client", "connect"]
 
 P = ParamSpec("P")
 
@@ -52,9 +48,9 @@ class Client(Facade):
 
     _inner: client.Client
 
-    def __init__(self, inner: client.Client, thread: LoopThread, outlet: ThreadOutlet) -> None:
+    def __init__(self, inner: client.Client, thread: LoopThread, sends: SendQueue) -> None:
         super().__init__(inner, thread)
-        self._outlet = outlet
+        self._sends = sends
 
     rtt = Call(client.Client.rtt)
     request_many = Collect(client.Client.request_many)
@@ -82,10 +78,10 @@ class Client(Facade):
     def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> None:
-        """Publish to the subscribers of the moment; waits only while the socket's buffer is full.
+        """Publish to the current subscribers; waits only while the socket's buffer is full.
 
         Raises:
-            BadSubjectError: nobody can publish there.
+            BadSubjectError: the subject is invalid.
             ConnectionClosedError: the client is closed.
         """
         raw_subject = publish_subject(subject)
@@ -94,9 +90,9 @@ class Client(Facade):
         header = header_bytes(headers)
         self._inner._connection.check_size(len(header) + len(payload))
         if header:
-            self._outlet.send(encoder.hpub(raw_subject, raw_reply, header, payload))
+            self._sends.send(encoder.hpub(raw_subject, raw_reply, header, payload))
         else:
-            self._outlet.send(encoder.pub(raw_subject, raw_reply, payload))
+            self._sends.send(encoder.pub(raw_subject, raw_reply, payload))
 
     def request(
         self,
@@ -109,7 +105,7 @@ class Client(Facade):
         """Publish and wait for the first answer.
 
         Raises:
-            NoRespondersError: nobody listens.
+            NoRespondersError: the subject has no subscribers.
             RequestTimeoutError: no answer in time.
             DisconnectedError: the connection was lost meanwhile.
         """
@@ -127,7 +123,7 @@ class Client(Facade):
         pending_bytes_max: int = 128 * 1024 * 1024,
         on_slow: SlowPolicy = "drop_new",
     ) -> Subscription:
-        """Receive what is published to a subject from now on; the arguments are those of `jetlake.Client.subscribe`.
+        """Receive the messages of a subject from now on; arguments as in `jetlake.Client.subscribe`.
 
         The callback runs in a thread of its own and may block; without one, iterate over the subscription.
         """
@@ -146,7 +142,7 @@ class Client(Facade):
         return subscription
 
     def set_servers(self, servers: str | Iterable[str]) -> None:
-        """Know these servers from now on, as `jetlake.Client.set_servers`."""
+        """Replace the known servers, as `jetlake.Client.set_servers`."""
 
         async def take() -> None:
             self._inner.set_servers(servers)
@@ -154,7 +150,7 @@ class Client(Facade):
         self._thread.call(take())
 
     def new_inbox(self) -> str:
-        """Return a subject that nobody else uses, to receive replies on."""
+        """Return a unique subject to receive replies on."""
         return self._inner.new_inbox()
 
     def jetstream(
@@ -166,7 +162,7 @@ class Client(Facade):
         publish_window: int = 4000,
         publish_window_bytes: int = 64 * 1024 * 1024,
     ) -> JetStream:
-        """JetStream through this connection; the arguments are those of `jetlake.Client.jetstream`."""
+        """JetStream through this connection; arguments as in `jetlake.Client.jetstream`."""
         inner = self._inner.jetstream(
             domain=domain,
             prefix=prefix,
@@ -209,13 +205,13 @@ class Client(Facade):
         deadline = time.monotonic() + wait_s
 
         async def flush() -> None:
-            await self._outlet.flushed(wait_s)
+            await self._sends.flushed(wait_s)
             await self._inner.flush(max(0.001, deadline - time.monotonic()))
 
         self._thread.call(flush())
 
     def drain(self, timeout: Seconds | None = None) -> None:
-        """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
+        """Close without loss: subscriptions and reads end, callbacks and handlers finish, published messages are sent.
 
         Raises:
             DrainTimeoutError: callbacks, handlers or the server took too long; the client is closed all the same.
@@ -229,7 +225,7 @@ class Client(Facade):
         async def wind_down() -> None:
             async with asyncio.timeout(wait_s):
                 await self._thread.port.empty_queues()
-                await self._outlet.flushed()
+                await self._sends.flushed()
                 await connection.wind_down()
 
         try:
@@ -238,7 +234,10 @@ class Client(Facade):
         except TimeoutError:
             is_done = False
         except JetlakeError:
-            is_done = True  # The connection broke meanwhile: there is nobody left to drain to.
+            is_done = True  # The connection broke meanwhile: there is no server left to drain to.
+        except BaseException:
+            self.close()  # Interrupted: some subscriptions have ended, and only this call would close the others.
+            raise
         if is_done:
             self._end(lambda: self._inner.drain(max(0.001, deadline - time.monotonic())))
         else:
@@ -246,20 +245,20 @@ class Client(Facade):
             raise DrainTimeoutError(f"draining took longer than {wait_s:g} s; the rest was cut off")
 
     def close(self) -> None:
-        """Write what waits and close; subscriptions end."""
+        """Write queued frames and close; subscriptions end."""
         if threading.current_thread() is self._thread.port.thread:
-            self._thread.port.leave()  # In an event callback, where waiting would be for ever.
+            self._thread.port.leave()  # In an event callback, which must not wait for its own thread.
         else:
             self._end(self._inner.close)
 
     def _end(self, how: Callable[[], Any]) -> None:
         async def end() -> None:
             try:
-                # First what other threads have queued.
-                self._outlet.flush()
+                # First the frames that other threads have queued.
+                self._sends.flush()
                 await how()
             finally:
-                # Whatever the window had no room for is told that it is too late.
+                # Messages that never got into the window fail now.
                 if self._inner.is_closed:
                     await self._thread.port.empty_queues()
 
@@ -286,7 +285,7 @@ def _blocking(connect: Callable[P, Any]) -> Callable[[Callable[..., Client]], Ca
 
     def with_signature(function: Callable[..., Client]) -> Callable[P, Client]:
         update_wrapper(function, connect, assigned=(), updated=())
-        function.__doc__ = blocking_wording(connect.__doc__ or "")
+        function.__doc__ = blocking_doc(connect)
         return cast("Callable[P, Client]", function)
 
     return with_signature
@@ -304,33 +303,38 @@ def _open(options: ConnectOptions) -> Client:
     thread = LoopThread(name)
     port = thread.port
 
-    async def open_client() -> tuple[client.Client, ThreadOutlet]:
+    async def open_client() -> tuple[client.Client, SendQueue]:
         connection = Connection(options, message_type=Message)
-        outlet = ThreadOutlet(port, connection)
-        connection.outlet = outlet
+        sends = SendQueue(port, connection)
+        connection.outlet = sends
         await connection.open()
-        return client.Client(connection), outlet
+        return client.Client(connection), sends
 
     try:
-        inner, outlet = thread.call(open_client())
+        inner, sends = thread.call(open_client())
     except BaseException:
         thread.stop()
         raise
-    port.shutdown = partial(_shut_down, inner._connection, outlet, port)
+    port.shutdown = partial(_shut_down, inner._connection, sends, port)
     port.sockets = inner._connection.sockets
+    port.is_closed = partial(_is_closed, inner._connection)
     thread.keep(name)
-    made = Client(inner, thread, outlet)
+    made = Client(inner, thread, sends)
     trace_sends(made, options.tracing)
     return made
 
 
-async def _shut_down(connection: Connection, outlet: ThreadOutlet, port: LoopPort) -> None:
-    """Send what waits and wait for the acknowledgements of what was published, but not for ever; then close."""
-    outlet.flush()
+def _is_closed(connection: Connection) -> bool:
+    return connection.is_closed
+
+
+async def _shut_down(connection: Connection, sends: SendQueue, port: LoopPort) -> None:
+    """Send all queued frames, wait for a limited time for acknowledgements, then close."""
+    sends.flush()
     try:
         async with asyncio.timeout(_SHUTDOWN_S):
             await port.empty_queues()
-            await outlet.flushed()
+            await sends.flushed()
             await asyncio.gather(
                 *(window.complete() for window in connection.receivers() if isinstance(window, PublishWindow)),
                 return_exceptions=True,

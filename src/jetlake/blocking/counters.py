@@ -6,8 +6,6 @@ from jetlake.blocking.facade import Call, Collect, Facade
 from jetlake.blocking.stream import Stream
 from jetlake.client.counters.counters import Counters as AsyncCounters
 
-__all__ = ["Counters"]
-
 
 class Counters(Facade):
     """The blocking form of `jetlake.client.counters.Counters`."""

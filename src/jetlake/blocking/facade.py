@@ -1,4 +1,4 @@
-"""How blocking classes are made of asyncio ones: each method runs on the loop's thread and the caller waits."""
+"""The parts of which blocking classes are made: each method runs on the loop's thread while the caller waits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
-from jetlake.blocking.threads.loop_thread import LoopThread
-from jetlake.blocking.wording import blocking_wording
-
-__all__ = ["Call", "Collect", "Facade", "Made", "Method", "View", "Wrapped"]
+from jetlake.blocking.loop_thread import LoopThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +30,7 @@ class View(Generic[R]):
     """An attribute of the asyncio object, read through the facade.
 
     Args:
-        documentation: what the attribute tells.
+        documentation: the attribute's docstring.
     """
 
     def __init__(self, documentation: str) -> None:
@@ -52,11 +49,17 @@ class View(Generic[R]):
         return self if instance is None else self._read(instance)
 
     def __set__(self, instance: Facade, value: Never) -> None:
-        raise AttributeError(f"{type(instance).__name__} only shows this, and takes no other value")
+        raise AttributeError(f"{type(instance).__name__} only reads this attribute")
+
+
+def blocking_doc(function: Callable[..., Any]) -> str:
+    """Return the documentation of a function's blocking form: a pointer to the asyncio one, then its own text."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    return f"Run `{name}` on the client's thread and wait for its result.\n\n{function.__doc__ or ''}"
 
 
 class Method(ABC):
-    """What the blocking forms of methods share: they show the arguments and the documentation of the asyncio ones.
+    """The base of blocking methods, which have the arguments and the documentation of the asyncio ones.
 
     Args:
         method: the asyncio class's method.
@@ -65,11 +68,11 @@ class Method(ABC):
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
         update_wrapper(self, method)
-        self.__doc__ = blocking_wording(method.__doc__ or "")
+        self.__doc__ = blocking_doc(method)
 
     @abstractmethod
     def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
-        """Do it for this object."""
+        """Call the method for this object."""
 
     def _bound(self, instance: Facade | None) -> Any:
         if instance is None:
@@ -176,5 +179,5 @@ class Collect(Method, Generic[P, R]):
 
 
 async def _awaited(method: Callable[..., Awaitable[R]], inner: Any, args: Any, kwargs: Any) -> R:
-    # Called here, on the loop's thread, so that a client that is closed leaves no coroutine that nobody awaits.
+    # Called on the loop's thread, so that a closed client leaves no coroutine that was never awaited.
     return await method(inner, *args, **kwargs)

@@ -7,16 +7,14 @@ from functools import wraps
 from typing import Any, Self, Unpack
 
 from jetlake.blocking.facade import Call, Facade, View, Wrapped
+from jetlake.blocking.loop_thread import call_in_thread
 from jetlake.blocking.message import Message
-from jetlake.blocking.threads.threaded import call_in_thread
 from jetlake.client.groups.config import GroupConfig
-from jetlake.client.groups.group import ConsumerGroup as AsyncConsumerGroup
+from jetlake.client.groups.groups import ConsumerGroup as AsyncConsumerGroup
 from jetlake.client.groups.groups import ConsumerGroups as AsyncConsumerGroups
 from jetlake.client.groups.member import GroupMember as AsyncGroupMember
 from jetlake.client.groups.member import MemberOptions
 from jetlake.errors import InvalidOptionError
-
-__all__ = ["ConsumerGroup", "ConsumerGroups", "GroupMember"]
 
 BlockingHandler = Callable[[Message], object]
 """A plain function that takes a message."""

@@ -1,8 +1,8 @@
-"""Blocking forms of the JetStream context and of the older workflow's subscriptions."""
+"""Blocking forms of the JetStream context and of its push and pull subscriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Iterable
 from contextlib import suppress
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -11,31 +11,27 @@ from jetlake.blocking.counters import Counters
 from jetlake.blocking.facade import Call, Facade, Made, View, Wrapped
 from jetlake.blocking.groups import ConsumerGroups
 from jetlake.blocking.key_value import KeyValue
+from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectStore
-from jetlake.blocking.outlet import ThreadOutlet
-from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
+from jetlake.blocking.send_queue import PendingAck, PublishQueue, SendQueue
 from jetlake.blocking.stream import Consumer, Stream, messages
-from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.api.api_caller import ApiCaller
-from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPullSubscription
-from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.messages.message import give_back
 from jetlake.client.publish.fast_publisher import GapMode
 from jetlake.client.publish.many_messages import ManyMessages, ManyPublished, MessageLike
 from jetlake.client.publish.outgoing_message import PublishOptions
-from jetlake.client.settings.deprecation import OLDER_API, deprecated
+from jetlake.client.subscribe.pull_subscription import PullSubscription as AsyncPullSubscription
+from jetlake.client.subscribe.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.completion import hides
-from jetlake.errors import ApiError, ConnectionClosedError
+from jetlake.errors import ApiError, ConnectionClosedError, InvalidOptionError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
 
-__all__ = ["Api", "AtomicBatch", "FastPublisher", "JetStream", "PullSubscription", "PushSubscription"]
-
 
 class PushSubscription(Subscription):
-    """The blocking form of `jetlake.client.legacy.push_subscription.PushSubscription`."""
+    """The blocking form of `jetlake.client.subscribe.push_subscription.PushSubscription`."""
 
     _inner: AsyncPushSubscription
 
@@ -47,7 +43,7 @@ class PushSubscription(Subscription):
 
 
 class PullSubscription(Facade):
-    """The blocking form of `jetlake.client.legacy.pull_subscription.PullSubscription`."""
+    """The blocking form of `jetlake.client.subscribe.pull_subscription.PullSubscription`."""
 
     _inner: AsyncPullSubscription
 
@@ -139,6 +135,7 @@ class JetStream(Facade):
 
     publish = Call(client.JetStream.publish)
     schedule = Call(client.JetStream.schedule)
+    replay_dead_letters = Call(client.JetStream.replay_dead_letters)
     account_info = Call(client.JetStream.account_info)
     create_stream = Wrapped(client.JetStream.create_stream, Stream)
     update_stream = Wrapped(client.JetStream.update_stream, Stream)
@@ -168,9 +165,7 @@ class JetStream(Facade):
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        connection = inner._connection
-        outlet = cast("ThreadOutlet", connection.outlet)
-        self._queue = PublishQueue(thread.port, outlet.queue, inner._publisher, connection.signal)
+        self._queue = PublishQueue(cast("SendQueue", inner._connection.outlet), inner._publisher)
 
     @property
     def api(self) -> Api:
@@ -204,7 +199,10 @@ class JetStream(Facade):
 
         Raises:
             PublishWindowError: some were not acknowledged; `positions` and `failures` name them.
+            InvalidOptionError: something is not a message, or the iterable is an async one.
         """
+        if isinstance(messages, AsyncIterable):
+            raise InvalidOptionError("an async iterable needs an event loop: use publish_many of jetlake.connect()")
         many = self._thread.call(self._begin_many())
         try:
             for step in many.steps(iter(messages)):
@@ -234,7 +232,6 @@ class JetStream(Facade):
         return self._inner.publish_async_pending + self._queue.waiting
 
     @overload
-    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -246,7 +243,6 @@ class JetStream(Facade):
     ) -> PushSubscription: ...
 
     @overload
-    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -257,7 +253,6 @@ class JetStream(Facade):
         **options: Any,
     ) -> Reading: ...
 
-    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -274,14 +269,12 @@ class JetStream(Facade):
         found = self._thread.call(self._inner.subscribe(subject, **options))
         return self._subscribed(found, callback, manual_ack)
 
-    @deprecated(OLDER_API, category=None)
     def pull_subscribe(self, subject: str = "", durable: str = "", **options: Any) -> PullSubscription:
         """As `jetlake.client.JetStream.pull_subscribe`."""
         return PullSubscription(
             self._thread.call(self._inner.pull_subscribe(subject, durable, **options)), self._thread
         )
 
-    @deprecated(OLDER_API, category=None)
     def queue_subscribe(
         self,
         subject: str,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jetlake.blocking.facade import Call, Facade, Made, View
+from jetlake.blocking.reading import Watch, Watched
 from jetlake.blocking.stream import Stream, table_read
-from jetlake.blocking.watching import Watch, Watched
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
 from jetlake.client.kv.codecs import KeyCodec, ValueCodec
 from jetlake.client.kv.entry import Entry
@@ -14,7 +14,7 @@ from jetlake.client.kv.entry import Entry
 if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable
 
-__all__ = ["KeyValue", "KeyWatch"]
+DefaultT = TypeVar("DefaultT")
 
 
 class KeyWatch(Watch[Entry]):
@@ -26,7 +26,6 @@ class KeyValue(Facade):
 
     _inner: AsyncKeyValue
 
-    get = Call(AsyncKeyValue.get)
     keys = Call(AsyncKeyValue.keys)
     history = Call(AsyncKeyValue.history)
     watch = Watched(AsyncKeyValue.watch, KeyWatch)
@@ -39,6 +38,20 @@ class KeyValue(Facade):
     purge_deletes = Call(AsyncKeyValue.purge_deletes)
 
     table = Made(AsyncKeyValue.table, table_read)
+
+    @overload
+    def get(self, key: str, *, revision: int = 0, leader: bool = False) -> Entry: ...
+
+    @overload
+    def get(self, key: str, *, revision: int = 0, leader: bool = False, default: DefaultT) -> Entry | DefaultT: ...
+
+    def get(self, key: str, *, revision: int = 0, leader: bool = False, default: Any = ...) -> Any:
+        """Return the value of a key, as `jetlake.client.kv.KeyValue.get`.
+
+        Raises:
+            KeyNotFoundError: there is none, or it was deleted, and no default was given.
+        """
+        return self._thread.call(self._inner.get(key, revision=revision, leader=leader, default=default))
 
     def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
         """Return the values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""

@@ -10,9 +10,7 @@ from jetlake.client.settings.options import timeout_s
 from jetlake.model.encoding.durations import Seconds
 
 if TYPE_CHECKING:
-    from jetlake.blocking.outlet import ThreadOutlet
-
-__all__ = ["Message"]
+    from jetlake.blocking.send_queue import SendQueue
 
 
 class Message(AsyncMessage, gc=False, eq=False):
@@ -20,6 +18,8 @@ class Message(AsyncMessage, gc=False, eq=False):
 
     def ack_sync(self, timeout: Seconds | None = None) -> None:  # type: ignore[override]
         """Done, and the server has said that it knows: the message is never delivered again.
+
+        Behind an `ack`, it waits for the confirmation that `ack` did not ask for.
 
         Args:
             timeout: seconds to wait for the server; the connection's `request_timeout` when None.
@@ -29,6 +29,7 @@ class Message(AsyncMessage, gc=False, eq=False):
             NoRespondersError: the consumer is gone or takes no acknowledgements.
             StaleAckError: the message was delivered again since, and the consumer has strict acks.
             AckRefusedError: the server could not store it; says why.
+            AlreadyAcknowledgedError: `nak` or `term` was called before, and is what counts.
         """
         self._confirm_blocking(b"+ACK", timeout)
 
@@ -45,7 +46,7 @@ class Message(AsyncMessage, gc=False, eq=False):
         self._confirm_blocking(b"+WPI", timeout)
 
     def _confirm_blocking(self, body: bytes, timeout: Seconds | None) -> None:
-        if not self._settled:
-            outlet, reply = self._answerable()
-            cast("ThreadOutlet", outlet).confirm_and_wait(reply, body, timeout_s(timeout))
-            self._settled = body != b"+WPI"
+        if self._needs_confirmation(body):
+            sends, reply = self._answerable()
+            cast("SendQueue", sends).confirm_and_wait(reply, body, timeout_s(timeout))
+            self._confirmed(body)

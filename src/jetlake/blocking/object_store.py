@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Self
 
 from jetlake.blocking.facade import Call, Facade, Made, View
+from jetlake.blocking.reading import ContinuousIterator, Watch, Watched
 from jetlake.blocking.stream import Stream
-from jetlake.blocking.taking import ContinuousTaking
-from jetlake.blocking.watching import Watch, Watched
 from jetlake.client.objects.info import ObjectInfo
 from jetlake.client.objects.reader import ObjectReader as AsyncObjectReader
 from jetlake.client.objects.store import ObjectStore as AsyncObjectStore
 
-__all__ = ["ObjectReader", "ObjectStore", "ObjectWatch"]
 
-
-class ObjectReader(ContinuousTaking[bytes]):
+class ObjectReader(ContinuousIterator[bytes]):
     """The blocking form of `jetlake.client.objects.ObjectReader`: use it as a context manager and iterate over it."""
 
     _inner: AsyncObjectReader
 
     stop = Call(AsyncObjectReader.stop)
 
+    name = View[str]("The name that is read.")
     info = View[ObjectInfo]("The object that is read; behind a link, the one that the link leads to.")
 
     def start(self) -> Self:

@@ -1,38 +1,242 @@
-"""Blocking forms of subscriptions and of continuous reads, whose callbacks and handlers run in threads."""
+"""Blocking iteration over subscriptions, continuous reads and watches, whose callbacks and handlers run in threads.
+
+Messages come from the loop's thread in lists and are handed out one by one in any thread. One request for more
+(`_Fill`) is under way at a time; all callers that find nothing wait for it, each with a timeout of its own. The loop's
+thread puts the result into `_taken`, where it stays until it is taken, so an interrupted caller loses nothing. Ctrl-C
+may come between any two bytecodes: a value is returned in the statement after it is removed, without a call between.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from jetlake.blocking.facade import View
+from jetlake.blocking.facade import Call, Facade, Method, View
+from jetlake.blocking.loop_thread import Latch, LoopThread, Submitted, Worker
 from jetlake.blocking.message import Message
-from jetlake.blocking.taking import ContinuousTaking, Taking
-from jetlake.blocking.threads.loop_thread import LoopThread, Worker
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
-from jetlake.client.messages.failures import failure_of
+from jetlake.client.messages.callbacks import failure_of
 from jetlake.client.messages.message import give_back
 from jetlake.client.messages.message_batch import MessageBatch
-from jetlake.client.ordered.ordered_consume import OrderedConsume
-from jetlake.client.pull.consume import Consume
-from jetlake.client.pull.message_reader import MessageReader
+from jetlake.client.ordered.ordered import OrderedConsume
+from jetlake.client.ordered.watch import Watch as AsyncWatch
+from jetlake.client.pull.consume import Consume, MessageReader
 from jetlake.client.settings.options import duration_s
 from jetlake.completion import hides
-from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
+from jetlake.errors import (
+    ConnectionClosedError,
+    InvalidOptionError,
+    JetlakeError,
+    RequestTimeoutError,
+    SubscriptionClosedError,
+)
 from jetlake.model.encoding.durations import Seconds
 
-__all__ = ["MessageHandler", "Reading", "Subscription"]
-
+P = ParamSpec("P")
 T = TypeVar("T")
+W = TypeVar("W")
+B = TypeVar("B", bound=list[Any])
 
 MessageHandler = Callable[[Message], Any]
 """A plain function that takes a message; it runs in a thread of its own and may block."""
 
+_LAST_LOOK_S = 1.0
+
+
+class _Fill(Submitted[list[T]]):
+    """One request for more, and the number of threads that wait for it."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, work: Coroutine[Any, Any, list[T]], finished: Callable[[Any], None]) -> None:
+        super().__init__(work, finished)
+        self.waiting = 0
+
+
+class BlockingIterator(Facade, Generic[T]):
+    """The base of blocking subscriptions, continuous reads and watches."""
+
+    def __init__(self, inner: Any, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        self._taken: deque[T] = deque()
+        self._lock = threading.Lock()
+        self._fill: _Fill[T] | None = None
+        self._more = Latch()
+        self._has_callback = False
+
+    def next_batch(self) -> list[T]:
+        """Return all values that are there, at least one; an empty list once the iterator ended.
+
+        Raises:
+            JetlakeError: it ended for a reason.
+        """
+        return self._take_into([])
+
+    def _take_into(self, batch: B) -> B:
+        """Move all values that are there, at least one, into an empty list; none once the iterator ended."""
+        self._refuse_callback()
+        while True:
+            fresh: deque[T] = deque()
+            if self._taken:
+                # No call between the copy and its return: neither another thread nor Ctrl-C comes between.
+                batch[:] = self._taken
+                self._taken = fresh
+                return batch
+            if not self._wait(None):
+                return batch
+
+    def next(self, timeout: Seconds | None = None) -> T:
+        """Return the next value.
+
+        Args:
+            timeout: seconds to wait; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConnectionClosedError: the client was closed.
+            JetlakeError: it ended.
+        """
+        self._refuse_callback()
+        deadline = None if timeout is None else time.monotonic() + duration_s("timeout", timeout)
+        while True:
+            taken = self._taken
+            if taken:
+                # No call between the look and the return, as above.
+                first = taken[0]
+                del taken[0]
+                return first
+            if not self._wait(deadline):
+                if self._thread.port.is_closed():
+                    raise ConnectionClosedError("the client is closed")
+                raise SubscriptionClosedError(f"{self._inner!r} ended")
+
+    def batches(self) -> Iterator[list[T]]:
+        """Yield lists of all values that are there; the fastest way to take many."""
+        while batch := self.next_batch():
+            yield batch
+
+    def __iter__(self) -> Iterator[T]:
+        self._refuse_callback()
+        return self._each()
+
+    def _each(self) -> Iterator[T]:
+        while True:
+            taken = self._taken
+            if taken:
+                first = taken[0]
+                del taken[0]
+                yield first
+            elif not self._wait(None):
+                return
+
+    def _refuse_callback(self) -> None:
+        if self._has_callback:
+            raise InvalidOptionError("a callback or handler gets all messages; leave it out to take them")
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait until there may be more; False once the iterator ended.
+
+        Raises:
+            RequestTimeoutError: the deadline has passed.
+        """
+        more = self._more
+        fill = self._join_fill()
+        if fill is None:
+            return True
+        try:
+            is_there = more.wait(None if deadline is None else deadline - time.monotonic())
+        except BaseException:
+            self._leave_fill(fill)
+            raise
+        if not is_there:
+            if self._leave_fill(fill):
+                fill.done.wait(_LAST_LOOK_S)
+            if not self._taken and (fill.is_cancelled or not fill.done.is_set):
+                raise RequestTimeoutError(f"nothing came from {self._inner!r} in time")
+        elif not fill.done.is_set:
+            self._leave_fill(fill)  # An earlier request has brought something.
+            return True
+        if self._taken:
+            return True
+        if fill.error is not None:
+            raise fill.error
+        return bool(fill.value)
+
+    def _join_fill(self) -> _Fill[T] | None:
+        """Return the request for more that is under way, or a new one; None if there is something already."""
+        with self._lock:
+            fill = self._fill
+            if fill is None:
+                if self._taken:
+                    return None
+                fill = _Fill(self._inner.next_batch(), self._filled)
+                try:
+                    self._thread.port.submit(fill)
+                except BaseException:
+                    self._thread.port.abandon(fill)
+                    raise
+                self._fill = fill
+                if fill.done.is_set:
+                    self._fill = None  # It ended before the line above.
+            fill.waiting += 1
+            return fill
+
+    def _leave_fill(self, fill: _Fill[T]) -> bool:
+        """Stop waiting; the last caller to leave cancels the request, and gets True."""
+        with self._lock:
+            fill.waiting -= 1
+            if fill.waiting:
+                return False
+            if self._fill is fill:
+                self._fill = None
+        self._thread.port.abandon(fill)
+        return True
+
+    def _filled(self, fill: Submitted[list[T]]) -> None:
+        """Add the messages and wake all callers; on the loop's thread."""
+        if fill.error is None:
+            fresh = fill.value
+            # No call between the look at the deque and its change: another thread may replace the deque meanwhile.
+            self._taken.extend(fresh)
+        if self._fill is fill:
+            self._fill = None
+        more, self._more = self._more, Latch()
+        more.set()
+
+
+class ContinuousIterator(BlockingIterator[T]):
+    """A read that begins with `start` and ends with `stop`; usable as a context manager."""
+
+    def start(self) -> Self:
+        """Begin; entering the context manager and iterating do it too."""
+
+        async def start() -> None:
+            self._inner.start()
+
+        self._thread.call(start())
+        return self
+
+    @abstractmethod
+    def stop(self) -> object:
+        """End the read."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        except ConnectionClosedError:
+            pass
+
 
 @hides("run")
-class Subscription(Taking[Message]):
+class Subscription(BlockingIterator[Message]):
     """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
 
     _inner: AsyncSubscription
@@ -46,7 +250,7 @@ class Subscription(Taking[Message]):
         return self._take_into(MessageBatch())
 
     def batches(self) -> Iterator[MessageBatch[Message]]:
-        """Yield all messages that are there, again and again; the fastest way to take many."""
+        """Yield batches of all messages that are there; the fastest way to take many."""
         return iter(self.next_batch, [])
 
     def run(self, callback: MessageHandler, name: str) -> None:
@@ -87,7 +291,7 @@ class Subscription(Taking[Message]):
     is_closed = View[bool]("Whether no more messages will come.")
 
     def unsubscribe(self, after: int = 0) -> None:
-        """End it now, or after so many messages since it began; what waits can still be taken."""
+        """End it now, or after `after` messages since it began; received messages can still be taken."""
         self._thread.call(self._inner.unsubscribe(after))
 
     def drain(self, timeout: Seconds | None = None) -> None:
@@ -102,7 +306,7 @@ class Subscription(Taking[Message]):
             self.unsubscribe()
 
 
-class Reading(ContinuousTaking[Message]):
+class Reading(ContinuousIterator[Message]):
     """Messages of a consumer, without end: use it as a context manager and iterate over it, or over `batches()`.
 
     With a handler, `concurrency` threads call it; `wait` waits for the end.
@@ -146,7 +350,7 @@ class Reading(ContinuousTaking[Message]):
         return self._take_into(MessageBatch())
 
     def batches(self) -> Iterator[MessageBatch[Message]]:
-        """Return all messages that are there, again and again; the fastest way to take many."""
+        """Yield batches of all messages that are there; the fastest way to take many."""
         return self._until_left(iter(self.next_batch, []))
 
     def _until_left(self, taken: Iterator[T]) -> Iterator[T]:
@@ -187,7 +391,7 @@ class Reading(ContinuousTaking[Message]):
             raise self._error
 
     def stop(self) -> list[Message]:
-        """Stop at once; what was received and not handed out goes back to the server, and is returned."""
+        """Stop at once; messages that were not handed out go back to the server, and are returned."""
         left = cast("list[Message]", self._thread.call(self._inner.stop()))
         taken, self._taken = self._taken, deque()
         give_back(taken)
@@ -210,7 +414,7 @@ class Reading(ContinuousTaking[Message]):
 
     @property
     def resets(self) -> int:
-        """How often the consumer of an ordered read was made anew."""
+        """How often the consumer of an ordered read was recreated."""
         return self._inner.resets if isinstance(self._inner, OrderedConsume) else 0
 
     def pending_at_start(self) -> int:
@@ -227,7 +431,7 @@ class Reading(ContinuousTaking[Message]):
 
     def _ordered(self) -> OrderedConsume:
         if not isinstance(self._inner, OrderedConsume):
-            raise InvalidOptionError("only ordered reads know what there was when they began")
+            raise InvalidOptionError("only ordered reads know how many messages there were at their beginning")
         return self._inner
 
     @property
@@ -241,3 +445,90 @@ class Reading(ContinuousTaking[Message]):
         return self._inner.pending_messages + len(self._taken)
 
     is_stopped = View[bool]("Whether no more messages will come.")
+
+
+class Watch(ContinuousIterator[T]):
+    """The blocking form of a watch: use it as a context manager and iterate over it, or give a handler."""
+
+    _inner: AsyncWatch[T]
+
+    stop = Call(AsyncWatch.stop)
+
+    def __init__(self, inner: AsyncWatch[T], thread: LoopThread, handler: Callable[[T], object] | None = None) -> None:
+        super().__init__(inner, thread)
+        self._handler = handler
+        self._has_callback = handler is not None
+        self._worker: Worker | None = None
+        self._error: Exception | None = None
+
+    def start(self) -> Self:
+        """Begin; entering the context manager, `current` and iterating do it too."""
+        super().start()
+        with self._lock:
+            if self._handler is not None and self._worker is None:
+                self._worker = self._thread.start_worker(partial(self._work, self._handler), "jetlake-watch")
+        return self
+
+    def _work(self, handler: Callable[[T], object]) -> None:
+        try:
+            for value in self._each():
+                try:
+                    handler(value)
+                except BaseException as error:
+                    self._thread.call_soon(partial(self._inner.report, failure_of(error, value)))
+        except ConnectionClosedError:
+            pass
+        except Exception as error:
+            self._error = error
+
+    def wait(self, timeout: Seconds | None = None) -> None:
+        """With a handler: wait until the watch ends; whatever ended it is raised.
+
+        Raises:
+            RequestTimeoutError: `timeout` seconds have passed.
+        """
+        self.start()
+        workers = [] if self._worker is None else [self._worker]
+        if not self._thread.join(workers, None if timeout is None else duration_s("timeout", timeout)):
+            raise RequestTimeoutError(f"the watch goes on after {timeout} s")
+        if self._error is not None:
+            raise self._error
+
+    def current(self) -> list[T]:
+        """Return the values of the beginning that were not taken yet; it may be none.
+
+        Raises:
+            ConsumeError: the watch ended.
+        """
+        self._refuse_callback()
+        # Values that an interrupted caller leaves are taken by the next one.
+        self._thread.call(self._take_current())
+        fresh: deque[T] = deque()
+        values = [*self._taken]
+        self._taken = fresh
+        return values
+
+    async def _take_current(self) -> None:
+        self._taken.extend(await self._inner.current())
+
+
+class Watched(Method, Generic[P, W]):
+    """The blocking form of a method that makes a watch: its handler, if there is one, runs in a thread."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Any], kind: Callable[..., W]) -> None:
+        super().__init__(method)
+        self._kind = kind
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Watched[P, W]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, W]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        return self._bound(instance)
+
+    def _call(
+        self, instance: Facade, *args: Any, handler: Callable[[Any], object] | None = None, **options: Any
+    ) -> Any:
+        return self._kind(self._method(instance._inner, *args, **options), instance._thread, handler)

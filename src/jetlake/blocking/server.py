@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from jetlake.blocking.threads.loop_thread import LoopThread
+from jetlake.blocking.loop_thread import LoopThread
 from jetlake.completion import hides
 from jetlake.errors import ConfigError
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from jetlake.server import Options
     from jetlake.server.engine.core.clock import Clock
     from jetlake.server.shell.log import Log
-
-__all__ = ["Server"]
 
 
 @hides("clock_moved")
@@ -94,8 +92,10 @@ class Server:
         if self._thread is not None and not self._thread.port.is_shut:
             try:
                 self._thread.call(self._inner.stop())
-            finally:
-                self._thread.stop()
+            except BaseException:
+                self._thread.port.leave()  # Interrupted: the server's thread finishes the stop.
+                raise
+            self._thread.stop()
 
     def clock_moved(self) -> None:
         """Run what is due after the clock was set by a test, and return when that has happened."""
@@ -122,7 +122,7 @@ class Server:
 
     @property
     def websocket_url(self) -> str:
-        """The URL for clients on this machine that speak WebSocket; empty where nobody listens for them."""
+        """The URL for clients on this machine that speak WebSocket; empty without WebSocket."""
         return self._inner.websocket_url
 
     def __enter__(self) -> Self:

@@ -8,12 +8,10 @@ from typing import Any, Self, TypeVar
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, View
-from jetlake.blocking.threads.threaded import call_in_thread
+from jetlake.blocking.loop_thread import call_in_thread
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.services.service import EndpointGroup as AsyncEndpointGroup
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
-
-__all__ = ["EndpointGroup", "Service", "Services"]
 
 BlockingHandler = Callable[[ServiceRequest], bytes | None]
 """A plain function that takes a request; the bytes that it returns are the answer."""

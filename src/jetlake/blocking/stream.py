@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Collect, Facade, Made, Method, View, Wrapped
+from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
-from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.messages.message import give_back
 from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsumer
-from jetlake.client.pull.pull_options import next_options
+from jetlake.client.pull.options import next_options
 from jetlake.client.streams.tables import TableArguments
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow import Table as ArrowTable
 
-    from jetlake.client.tables.table import Table
-    from jetlake.client.tables.table_read import TableRead
-
-__all__ = ["Consumer", "OrderedConsumer", "Stream", "messages", "table_read"]
+    from jetlake.client.tables.table import Table, TableRead
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +37,7 @@ def messages(received: MessageBatch[client.Message], thread: LoopThread) -> Mess
 
 
 def table_read(table: Table, thread: LoopThread) -> TableRead:
-    """Return the table as the thread that asks reads it."""
+    """Return the table for reading in the calling thread."""
     return table.read
 
 
@@ -114,7 +111,7 @@ class OrderedConsumer(Facade):
 
     def __init__(self, inner: AsyncOrderedConsumer, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        # What an interrupted call has fetched is what the next one gets: the position is behind it already.
+        # Messages that an interrupted call has fetched go to the next one: the position is after them already.
         self._fetched: deque[Message] = deque()
         self._entered: Reading | None = None
 
@@ -127,7 +124,7 @@ class OrderedConsumer(Facade):
         idle_heartbeat: Seconds | None = None,
         no_wait: bool = False,
     ) -> list[Message]:
-        """Return the next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        """Return the next messages, as `Consumer.fetch`; each call continues after the last one."""
         if not self._fetched:
             fetch = self._inner.fetch(
                 max_messages, expires=expires, max_bytes=max_bytes, idle_heartbeat=idle_heartbeat, no_wait=no_wait
@@ -153,7 +150,7 @@ class OrderedConsumer(Facade):
     async def _keep(self, fetch: Callable[[], Awaitable[list[client.Message]]]) -> None:
         self._fetched.extend(cast("list[Message]", await fetch()))
 
-    name = View[str]("The name of the consumer that is used right now; it changes. Empty before the first read.")
+    name = View[str]("The name of the current consumer; it changes. Empty before the first read.")
     stream_name = View[str]("The stream's name.")
 
     def __enter__(self) -> Reading:
@@ -172,7 +169,7 @@ class OrderedConsumer(Facade):
             yield from messages
 
     def batches(self) -> Iterator[MessageBatch[Message]]:
-        """Yield all messages that are there, again and again; the fastest way to take many."""
+        """Yield batches of all messages that are there; the fastest way to take many."""
         with self.consume() as messages:
             yield from messages.batches()
 
@@ -203,7 +200,7 @@ class Stream(Facade):
     table = Made(client.Stream.table, table_read)
 
     def arrow_batches(self, **options: Unpack[TableArguments]) -> Iterator[RecordBatch]:
-        """Return the messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        """Return the messages as Arrow record batches when they arrive: `table(…).arrow_batches()`."""
         return self.table(**options).arrow_batches()
 
     def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:

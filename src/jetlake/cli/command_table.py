@@ -1,37 +1,34 @@
-"""The commands by name, each with the place of its code: read without loading any of it, or a command-line library."""
+"""The commands by name, with aliases and the module of each; importing this table loads no command and not click."""
 
 from __future__ import annotations
-
-__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "install_hint", "plain_help"]
 
 EXIT_INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
 COMMANDS = {
-    "account": ("server.account_commands", "account", "Show the account's JetStream usage and limits."),
-    "ack-watch": ("messages.message_commands", "ack_watch", "Print ack samples as they arrive."),
-    "bench": ("bench_commands", "bench", "Measure publishing and reading."),
-    "completion": ("completion_command", "completion", "Print a completion script for your shell."),
-    "consumer": ("consumer.consumer_group", "consumer", "Create, list, inspect, edit and read from consumers."),
-    "context": ("context_commands", "context", "Save servers and credentials under a name."),
-    "dashboard": ("dashboard_command", "dashboard", "Show streams and consumers on a web page."),
-    "dead-letters": ("dead_letter_commands", "dead_letters", "List, show and replay dead letters."),
-    "demo": ("demo_command", "demo", "Run the whole system once and check the counts."),
-    "events": ("server.event_commands", "events", "Watch the server's events, or collect them in a stream."),
-    "kv": ("kv.kv_group", "kv", "Use key-value buckets."),
-    "micro": ("service_commands", "micro", "Find services and show their statistics."),
-    "migrate": ("migrate_command", "migrate", "Move a stream to another server or cluster."),
-    "object": ("object_commands", "objects", "Store files in object stores."),
-    "pipeline": ("pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
-    "pub": ("messages.message_commands", "pub", "Publish a message."),
-    "reply": ("messages.reply_command", "reply", "Answer requests."),
-    "req": ("messages.message_commands", "req", "Send a request and print the replies."),
-    "rtt": ("rtt_command", "rtt", "Measure the round trip to each server."),
-    "schedule": ("schedule_commands", "schedule", "Schedule messages: once, at intervals, or by cron expression."),
-    "serve": ("serve_command", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
-    "server": ("server.server_commands", "server", "Inspect the server, its clients and its storage."),
-    "stream": ("stream.stream_group", "stream", "Create, list, inspect, edit, purge and delete streams."),
-    "sub": ("messages.message_commands", "sub", "Print published messages."),
+    "account": ("server", "account", "Show the account's JetStream usage and limits."),
+    "ack-watch": ("messages", "ack_watch", "Print ack samples as they arrive."),
+    "bench": ("bench", "bench", "Measure publishing and reading."),
+    "completion": ("completion", "completion", "Print a completion script for your shell."),
+    "consumer": ("consumer", "consumer", "Create, list, inspect, edit and read from consumers."),
+    "context": ("context", "context", "Save servers and credentials under a name."),
+    "dashboard": ("dashboard", "dashboard", "Show streams and consumers on a web page."),
+    "dead-letters": ("dead_letters", "dead_letters", "List, show and replay dead letters."),
+    "events": ("events", "events", "Watch the server's events, or collect them in a stream."),
+    "kv": ("kv", "kv", "Use key-value buckets."),
+    "micro": ("services", "micro", "Find services and show their statistics."),
+    "migrate": ("migrate", "migrate", "Move a stream to another server or cluster."),
+    "object": ("objects", "objects", "Store files in object stores."),
+    "pipeline": ("pipeline", "pipeline", "Run a ready-made data pipeline on Spark."),
+    "pub": ("messages", "pub", "Publish a message."),
+    "reply": ("messages", "reply", "Answer requests."),
+    "req": ("messages", "req", "Send a request and print the replies."),
+    "rtt": ("server", "rtt", "Measure the round trip to each server."),
+    "schedule": ("schedule", "schedule", "Schedule messages: once, at intervals, or by cron expression."),
+    "serve": ("server", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
+    "server": ("server", "server", "Inspect the server, its clients and its storage."),
+    "stream": ("stream", "stream", "Create, list, inspect, edit, purge and delete streams."),
+    "sub": ("messages", "sub", "Print published messages."),
 }
 """Name of a command: its module in `commands`, the attribute there, and the line of the help."""
 
@@ -48,7 +45,7 @@ def install_hint(module: str) -> str:
     """Say which package is missing, by the name of a module that was not found, and the smallest extra with it."""
     package = module.partition(".")[0]
     extra = _EXTRA_OF.get(package, "all")
-    return f"the package {package!r} is missing here: pip install 'jetlake[{extra}]' brings it"
+    return f"package {package!r} is not installed: pip install 'jetlake[{extra}]'"
 
 
 def plain_help() -> str:
@@ -59,10 +56,61 @@ def plain_help() -> str:
         "",
         "  JetStream for Python: an embedded server, a client, and data pipelines on Spark.",
         "",
-        "  Only the client is installed. pip install 'jetlake[cli]' brings the commands, 'jetlake[server]' also the",
-        "  server and the dashboard, 'jetlake[spark]' the pipelines.",
+        "  Only the client is installed. Install 'jetlake[cli]' for the commands, 'jetlake[server]' for the server and",
+        "  the dashboard, 'jetlake[spark]' for the pipelines.",
         "",
         "Commands:",
         *(f"  {name:<{width}}  {summary}" for name, (_, _, summary) in sorted(COMMANDS.items())),
     ]
     return "\n".join(lines) + "\n"
+
+
+_GROUPS = {
+    "str": "stream",
+    "st": "stream",
+    "ms": "stream",
+    "s": "stream",
+    "con": "consumer",
+    "obs": "consumer",
+    "c": "consumer",
+    "a": "account",
+    "act": "account",
+    "srv": "server",
+    "sys": "server",
+    "ctx": "context",
+    "obj": "object",
+    "service": "micro",
+    "services": "micro",
+    "svc": "micro",
+    "sched": "schedule",
+    "schedules": "schedule",
+    "publish": "pub",
+    "request": "req",
+    "subscribe": "sub",
+    "event": "events",
+    "e": "events",
+}
+_COMMANDS = {
+    "create": "add",
+    "new": "add",
+    "list": "ls",
+    "l": "ls",
+    "nfo": "info",
+    "i": "info",
+    "delete": "rm",
+    "del": "rm",
+    "update": "edit",
+    "status": "info",
+    "cp": "copy",
+    "query": "find",
+    "subs": "subjects",
+}
+
+
+def full_name(name: str, *, is_group: bool) -> str:
+    """Return the name of the command that a short name stands for; a name that is none stays.
+
+    Args:
+        is_group: whether the name stands right behind `jetlake`, where the groups are.
+    """
+    return (_GROUPS if is_group else _COMMANDS).get(name, name)

@@ -98,7 +98,7 @@ def _folder() -> Path:
 
 def _file(name: str) -> Path:
     if not _NAME.match(name):
-        raise ConfigError(f"{name!r} can't be the name of a context; use letters, digits, '-', '_' and '.'")
+        raise ConfigError(f"{name!r} is not a valid context name; use letters, digits, '-', '_' and '.'")
     return _folder() / f"{name}.json"
 
 
@@ -117,7 +117,7 @@ def load_context(name: str) -> Target:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Target)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{file}: {error}; save it again, or remove it: jetlake context rm {name}") from None
+        raise ConfigError(f"{file}: {error}; save it again, or delete it: jetlake context rm {name}") from None
 
 
 def require(name: str) -> Path:
@@ -128,8 +128,8 @@ def require(name: str) -> Path:
     """
     file = _file(name)
     if not file.exists():
-        known = ", ".join([*names(), *nats_names()]) or "none yet"
-        raise ConfigError(f"there is no context {name!r}; saved ones: {known}. Choose one: jetlake context select NAME")
+        known = ", ".join([*names(), *nats_names()]) or "none"
+        raise ConfigError(f"context {name!r} not found; saved: {known}. Select one: jetlake context select NAME")
     return file
 
 
@@ -171,8 +171,7 @@ def plain(target: Target) -> Target:
     """
     if not target.nats:
         return target
-    from jetlake.client.settings.references import file_path, secret_text
-    from jetlake.client.settings.saved_context import read_context
+    from jetlake.client.settings.saved_context import file_path, read_context, secret_text
 
     saved = read_context(target.nats)
     for option in ("nsc", "user_jwt", "jetstream_api_prefix"):

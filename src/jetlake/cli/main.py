@@ -1,18 +1,17 @@
-"""The `jetlake` command: one word to one function, each imported when it is asked for."""
+"""The entry point of the `jetlake` command: standard streams first, then the server or the tree of commands."""
 
 from __future__ import annotations
 
+import os
 import sys
-
-from jetlake.cli.standard_streams import prepare_standard_streams
 
 # As type checkers know it: `typing` need not be loaded before the server listens.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
-
-__all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,3 +78,22 @@ def _pages(server: Server) -> Pages:
     from jetlake.cli.served_dashboard import pages
 
     return pages(server)
+
+
+def prepare_standard_streams() -> None:
+    """Open what the parent process closed, and let no character that the locale lacks fail a command.
+
+    The number of a closed descriptor would go to the next socket or file, and the event loop aborts on those below 3.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nowhere(mode))
+    output: Any = sys.stdout
+    if hasattr(output, "reconfigure"):  # What a test puts in its place takes every character.
+        output.reconfigure(errors="backslashreplace")
+
+
+def _nowhere(mode: str) -> Any:
+    descriptor = os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, the closed one's.
+    os.set_inheritable(descriptor, True)
+    return os.fdopen(descriptor, mode, encoding="utf-8")

@@ -18,7 +18,7 @@ __all__ = [
     "cluster_facts",
     "count",
     "duration",
-    "heard",
+    "last_contact",
     "plural",
     "print_facts",
     "print_json",
@@ -91,7 +91,7 @@ def print_table(
     console.print(_table(title, columns, cells, places, numbers))
     left_out = [name for place, name in enumerate(columns) if place not in places]
     if left_out:
-        console.print(f"No room here for: {', '.join(left_out)}", style="dim", highlight=False)
+        console.print(f"Hidden columns: {', '.join(left_out)}", style="dim", highlight=False)
 
 
 def _plain_lines(
@@ -191,11 +191,11 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
     """List the leader of a stream or consumer in a cluster, and how far each replica is; nothing elsewhere."""
     if cluster is None or not cluster.name:
         return []
-    facts = [("Cluster", cluster.name), ("Leader", cluster.leader or "none: an election is under way")]
+    facts = [("Cluster", cluster.name), ("Leader", cluster.leader or "none (election in progress)")]
     for replica in cluster.replicas:
         state = "offline" if replica.offline else "current" if replica.current else "not current"
         lag = f", {plural(replica.lag, 'operation')} behind" if replica.lag else ""
-        facts.append((f"Replica {replica.name}", f"{state}{lag}, {heard(replica.active)}"))
+        facts.append((f"Replica {replica.name}", f"{state}{lag}, {last_contact(replica.active)}"))
     return facts
 
 
@@ -250,9 +250,9 @@ def age(seconds: float) -> str:
     return f"{seconds:.1f}s"
 
 
-def heard(nanoseconds: int) -> str:
-    """Write how long ago an origin was last heard; below zero is never."""
-    return f"heard {age(nanoseconds / 1e9)} ago" if nanoseconds >= 0 else "not heard yet"
+def last_contact(nanoseconds: int) -> str:
+    """Write how long ago a replica or origin was last seen; below zero is never."""
+    return f"last contact {age(nanoseconds / 1e9)} ago" if nanoseconds >= 0 else "no contact yet"
 
 
 class Bar:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jetlake.client import Client
-    from jetlake.dashboard.access.sessions import Credentials
+    from jetlake.dashboard.sessions import Credentials
     from jetlake.dashboard.watching.collector import Collector
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
@@ -85,8 +85,7 @@ class _ServedDashboard:
             self._collector = None
         await asyncio.to_thread(_import_watching)  # others are served meanwhile
         import jetlake
-        from jetlake.dashboard.watching.collector import Collector
-        from jetlake.dashboard.watching.history_file import HistoryFile
+        from jetlake.dashboard.watching.collector import Collector, HistoryFile
         from jetlake.dashboard.watching.server_api import ServerApi
         from jetlake.errors import JetlakeError
 
@@ -118,7 +117,6 @@ class _ServedDashboard:
 def _import_watching() -> None:
     import jetlake.client.connecting
     import jetlake.dashboard.watching.collector
-    import jetlake.dashboard.watching.history_file
     import jetlake.dashboard.watching.server_api
     import jetlake.server.shell.monitoring.connection_reports
     import jetlake.server.shell.monitoring.jetstream_reports  # noqa: F401

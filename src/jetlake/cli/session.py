@@ -1,4 +1,4 @@
-"""What every command shares: the target, a connection for the time of the command, and errors in one line."""
+"""The session of a command: its target, its connection, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -17,40 +17,24 @@ import click
 from jetlake.cli.command_table import EXIT_INTERRUPTED
 from jetlake.cli.contexts import Target, from_environment, load_context, plain, selected
 from jetlake.cli.keyboard import ask_whether
-from jetlake.cli.refusals import refusal
 from jetlake.errors import (
     ApiError,
     AuthorizationError,
     BadHeaderError,
     BadSubjectError,
     ConfigError,
+    ConsumerNotFoundError,
     JetlakeError,
     NoServersError,
     PermissionsError,
     RequestTimeoutError,
+    StreamNotFoundError,
 )
 
 if TYPE_CHECKING:
     from jetlake.client import Client, JetStream
-    from jetlake.dashboard.access.sessions import Credentials
+    from jetlake.dashboard.sessions import Credentials
 
-__all__ = [
-    "EXIT_FAILED",
-    "EXIT_INTERRUPTED",
-    "EXIT_UNREACHABLE",
-    "EXIT_USAGE",
-    "Session",
-    "command",
-    "confirm",
-    "fail",
-    "force_option",
-    "guarded",
-    "json_option",
-    "pass_session",
-    "raise_refused",
-    "session_of",
-    "typed_settings",
-]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
 """Exit codes: the server refused, wrong usage, the server can't be reached."""
@@ -169,7 +153,7 @@ def confirm(question: str, force: bool) -> None:
     if force:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Nobody can answer here: add --force", EXIT_USAGE)
+        fail(f"{question} Not a terminal; use --force", EXIT_USAGE)
     if not ask_whether(question):
         raise SystemExit(EXIT_FAILED)
 
@@ -210,17 +194,17 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         result = action()
         sys.stdout.flush()
     except NoServersError as error:
-        fail(f"no server answers at {_attempts(error)}. {_advice(error)}", EXIT_UNREACHABLE)
+        fail(f"can't connect to {_attempts(error)}. {_advice(error)}", EXIT_UNREACHABLE)
     except AuthorizationError as error:
-        fail(f"{session.target.shown} refuses the login: {error}. Give --user and --password, --token or --creds")
+        fail(f"login to {session.target.shown} failed: {error}. Use --user and --password, --token or --creds")
     except ApiError as error:
         fail(refusal(error))
     except (ConfigError, BadSubjectError, BadHeaderError) as error:
         fail(str(error), EXIT_USAGE)
     except RequestTimeoutError as error:
-        fail(f"{error}. Give the server more time with --timeout")
+        fail(f"{error}; increase --timeout")
     except UnicodeEncodeError as error:
-        fail(f"an argument is not text in UTF-8: {error.object!a}", EXIT_USAGE)
+        fail(f"an argument is not valid UTF-8: {error.object!a}", EXIT_USAGE)
     except BrokenPipeError:
         # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -263,3 +247,47 @@ def _advice(error: NoServersError) -> str:
     if all(reason.startswith(refused) for reason in error.attempts.values()):
         return "Start one with: jetlake serve"
     return "Check the address: --server, --context or NATS_URL"
+
+
+_KINDS = {"KV_": ("bucket", "kv"), "OBJ_": ("object store", "object")}
+"""What a stream holds, by the prefix of its name, and the group of its commands."""
+
+
+def refusal(error: ApiError) -> str:
+    """Return the server's own words, the name that is meant, the code and what to do."""
+    from jetlake.model.api import API_PREFIX, match  # Loaded only where something went wrong.
+
+    call = match(f"{API_PREFIX}.{error.request}")
+    stream, consumer = (call.stream, call.consumer) if call else ("", "")
+    if stream and isinstance(error, StreamNotFoundError):
+        kind, group, name = _thing(stream)
+        return f"{kind} {name} not found ({error.err_code}). List them: jetlake {group} ls"
+    if consumer and isinstance(error, ConsumerNotFoundError):
+        return (
+            f"consumer {consumer} not found on stream {stream} ({error.err_code}). "
+            f"List them: jetlake consumer ls {stream}"
+        )
+    about = _about(stream, consumer, "" if call else error.request)
+    hint = f". Hint: {error.hint}" if error.hint else ""
+    return f"{about}{error.description} ({error.err_code}){hint}"
+
+
+def _thing(stream: str) -> tuple[str, str, str]:
+    for prefix, (kind, group) in _KINDS.items():
+        if stream.startswith(prefix):
+            return kind, group, stream.removeprefix(prefix)
+    return "stream", "stream", stream
+
+
+def _about(stream: str, consumer: str, subject: str) -> str:
+    """Name what was refused, in front of the server's words."""
+    if subject.startswith(("$KV.", "$O.")):
+        # Objects are stored under names that nobody typed.
+        bucket, _, key = subject.partition(".")[2].partition(".")
+        return f"{bucket} > {key}: " if subject.startswith("$KV.") else f"object store {bucket}: "
+    if subject:
+        return f"{subject}: "
+    if not stream:
+        return ""
+    kind, _, name = _thing(stream)
+    return f"consumer {stream} > {consumer}: " if consumer else f"{kind} {name}: "

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from jetlake.cli.command_table import full_name
 from jetlake.cli.name_completion import context_names
 from jetlake.cli.session import typed_settings
-from jetlake.cli.short_names import full_name
 
 __all__ = ["SharedCommand", "SharedGroup", "shared_options"]
 

@@ -1,18 +1,21 @@
-"""What people type on the command line and what it means: durations, sizes, starting points, headers, percentages."""
+"""Values typed on the command line: durations, sizes, start positions, headers, percentages, configuration files."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
-from jetlake.errors import ConfigError
+from jetlake.cli.keyboard import read_standard_input
+from jetlake.errors import ConfigError, DecodeError
+from jetlake.model.encoding.codec import decode_strict
 from jetlake.model.encoding.durations import parse_duration
-from jetlake.model.encoding.times import format_time, parse_time
-
-__all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "TIME", "Start"]
+from jetlake.model.encoding.times import parse_time, wire_time
 
 _SIZE = re.compile(r"(?i)^\s*([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*([kmgt]?)(i?b?)\s*$")
 _DAYS = re.compile(r"^([0-9]{1,19})([dwy])(.*)$")
@@ -37,9 +40,9 @@ class Duration(click.ParamType[int]):
         try:
             duration_ns = days_ns + (parse_duration(rest) if rest or not value else 0)
         except (ConfigError, ValueError):
-            self.fail(f"{value!r} is not a length of time; write it like 30s, 2m, 1h30m or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration; use a value such as 30s, 2m, 1h30m or 7d", param, ctx)
         if duration_ns > _INT64_MAX:
-            self.fail(f"{value!r} is too long: a length of time is shorter than 292 years", param, ctx)
+            self.fail(f"{value!r} is too long; the maximum is 292 years", param, ctx)
         return duration_ns
 
 
@@ -55,12 +58,12 @@ class Size(click.ParamType[int]):
             return -1
         match = _SIZE.match(value)
         if match is None:
-            self.fail(f"{value!r} is not a size; write it like 1048576, 512KB or 1GB", param, ctx)
+            self.fail(f"{value!r} is not a size; use a value such as 1048576, 512KB or 1GB", param, ctx)
         whole, fraction = match[1], match[2] or "0"
         unit = (1024 if match[4] else 1000) ** " kmgt".index(match[3].lower() or " ")
         number: int = int(whole) * unit + int(fraction) * unit // 10 ** len(fraction)
         if number > _INT64_MAX:
-            self.fail(f"{value!r} is too much: a size is below 2^63 bytes", param, ctx)
+            self.fail(f"{value!r} is too large; the maximum is 2^63 - 1 bytes", param, ctx)
         return number
 
 
@@ -91,20 +94,20 @@ class Deliver(click.ParamType[Start]):
         if value.isascii() and value.isdigit():
             return Start(deliver_policy="by_start_sequence", opt_start_seq=int(value))
         try:
-            return Start(deliver_policy="by_start_time", opt_start_time=format_time(parse_time(value)))
+            return Start(deliver_policy="by_start_time", opt_start_time=wire_time(parse_time(value)))
         except ConfigError:
             pass
         try:
             ago_ns = Duration().convert(value, None, None)
         except click.ClickException:
             self.fail(
-                f"{value!r} is not a starting point; write all, new, last, subject, a sequence like 10, "
-                "a time like 2026-01-31T12:00:00Z, or how long ago like 2m",
+                f"{value!r} is not a start position; use all, new, last, subject, a sequence such as 10, "
+                "a time such as 2026-01-31T12:00:00Z, or a duration ago such as 2m",
                 param,
                 ctx,
             )
         now_ns = int(datetime.now().timestamp() * 1e9)
-        return Start(deliver_policy="by_start_time", opt_start_time=format_time(now_ns - ago_ns))
+        return Start(deliver_policy="by_start_time", opt_start_time=wire_time(now_ns - ago_ns))
 
 
 class Time(click.ParamType[int]):
@@ -123,7 +126,8 @@ class Time(click.ParamType[int]):
         try:
             ago_ns = Duration().convert(value, None, None)
         except click.ClickException:
-            self.fail(f"{value!r} is no time; write it like 2026-01-31T12:00:00Z, 2026-01-31 or 2h (ago)", param, ctx)
+            examples = "2026-01-31T12:00:00Z, 2026-01-31 or 2h (ago)"
+            self.fail(f"{value!r} is not a time; use a value such as {examples}", param, ctx)
         return int(datetime.now().timestamp() * 1e9) - ago_ns
 
 
@@ -163,3 +167,41 @@ class Sample(click.ParamType[str]):
 
 DURATION, SIZE, DELIVER, PAIR, HEADER, SAMPLE = Duration(), Size(), Deliver(), Pair(), Header(), Sample()
 TIME = Time()
+
+
+ConfigT = TypeVar("ConfigT", bound=Struct)
+
+_UNKNOWN = re.compile(r'unknown field "(.*)"')
+
+
+def read_config(file: str, kind: type[ConfigT]) -> ConfigT:
+    """Read a configuration from a JSON file, or from standard input for `-`.
+
+    Raises:
+        ConfigError: the file can't be read, or is not such a configuration.
+    """
+    try:
+        return decode_strict(kind, read_standard_input() if file == "-" else Path(file).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except DecodeError as error:
+        raise ConfigError(f"{file}: {error}{_suggestion(str(error), kind)}") from None
+
+
+def _suggestion(reason: str, kind: type[Struct]) -> str:
+    unknown = _UNKNOWN.search(reason)
+    names = [field.encode_name for field in structs.fields(kind)]
+    near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def with_fields(config: ConfigT, fields: dict[str, Any]) -> ConfigT:
+    """Return the configuration with these fields in the place of its own.
+
+    Raises:
+        ConfigError: a field can't hold its value.
+    """
+    try:
+        return convert({**to_builtins(config), **fields}, type(config))
+    except ValidationError as error:
+        raise ConfigError(f"{type(config).__name__}: {error}") from None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from jetlake.client.groups import ConsumerGroup, ConsumerGroups, GroupMember
     from jetlake.client.jetstream import JetStream
     from jetlake.client.kv import KeyValue, KeyWatch
-    from jetlake.client.legacy.pull_subscription import PullSubscription
-    from jetlake.client.legacy.push_subscription import PushSubscription
     from jetlake.client.messages.message import Message
     from jetlake.client.messages.message_batch import MessageBatch
     from jetlake.client.objects import ObjectReader, ObjectStore, ObjectWatch
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from jetlake.client.services.service import Service
     from jetlake.client.streams.stored_message import StoredMessage
     from jetlake.client.streams.stream import Stream
+    from jetlake.client.subscribe.pull_subscription import PullSubscription
+    from jetlake.client.subscribe.push_subscription import PushSubscription
     from jetlake.client.tables.table import Table
 
 __all__ = [
@@ -90,8 +90,8 @@ _HOMES = {
     "ObjectWatch": "objects",
     "OrderedConsumer": "ordered.ordered",
     "PendingAck": "publish.pending_ack",
-    "PullSubscription": "legacy.pull_subscription",
-    "PushSubscription": "legacy.push_subscription",
+    "PullSubscription": "subscribe.pull_subscription",
+    "PushSubscription": "subscribe.push_subscription",
     "Service": "services.service",
     "ServiceRequest": "services.request",
     "Services": "services.discovery",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
-from jetlake.client.connection.many_answers import Sentinel, enough, request_many
+from jetlake.client.connection.inboxes import Sentinel, answer_limits, request_many
 from jetlake.client.connection.subscription import MessageCallback, PendingLimits, SlowPolicy, Subscription
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.statistics import Statistics
@@ -81,7 +81,7 @@ class Client:
 
     @property
     def servers(self) -> list[str]:
-        """The addresses of all servers that are known: those that were named, and those that a cluster advertised."""
+        """The addresses of all known servers: named by the user, or advertised by a cluster."""
         return [str(address) for address in self._connection.servers]
 
     @property
@@ -108,7 +108,7 @@ class Client:
 
     def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
-    ) -> Awaitable[None]:
+    ) -> Coroutine[Any, Any, None]:
         """Publish to the subscribers of the moment; the write happens at the end of this turn of the event loop.
 
         Awaiting the result applies back-pressure: it waits while the socket's buffer is full.
@@ -120,7 +120,7 @@ class Client:
             headers: headers of the message.
 
         Raises:
-            BadSubjectError: nobody can publish there.
+            BadSubjectError: the subject is not valid for publishing.
             ConnectionClosedError: the client is closed.
             OutboundBufferFullError: there is no server and too much waits already.
         """
@@ -151,7 +151,7 @@ class Client:
             timeout: seconds to wait; the connection's `request_timeout` when None.
 
         Raises:
-            NoRespondersError: nobody listens.
+            NoRespondersError: the subject has no subscriber.
             RequestTimeoutError: no answer in time.
             DisconnectedError: the connection was lost meanwhile.
         """
@@ -174,7 +174,7 @@ class Client:
         sentinel: Sentinel = False,
         headers: HeadersLike | None = None,
     ) -> AsyncIterator[Message]:
-        """Publish and take the answers of many, as they come; no answer at all is no error.
+        """Publish and yield many answers on arrival; no answer at all is no error.
 
         ::
 
@@ -192,14 +192,16 @@ class Client:
             headers: headers of the message.
 
         Raises:
-            NoRespondersError: nobody listens.
+            NoRespondersError: the subject has no subscriber.
             DisconnectedError: the connection was lost meanwhile.
         """
         connection = self._connection
         raw_subject, header, content = publish_subject(subject), header_bytes(headers), payload_bytes(payload)
         connection.check_size(len(header) + len(content))
         wait_s = timeout_s(timeout) or connection.options.request_timeout_s
-        return request_many(connection, raw_subject, header, content, enough(wait_s, max_messages, stall, sentinel))
+        return request_many(
+            connection, raw_subject, header, content, answer_limits(wait_s, max_messages, stall, sentinel)
+        )
 
     async def subscribe(
         self,
@@ -224,7 +226,7 @@ class Client:
                 `on_error` gets a `SlowSubscriberError` in each case.
 
         Raises:
-            BadSubjectError: nobody can subscribe to it.
+            BadSubjectError: the subject is not valid for subscribing.
             ConnectionClosedError: the client is closed.
         """
         subscription = Subscription(
@@ -240,7 +242,7 @@ class Client:
         return subscription
 
     def new_inbox(self) -> str:
-        """Return a subject that nobody else uses, to receive replies on."""
+        """Return a unique subject to receive replies on."""
         return new_inbox(self._connection.options.inbox_prefix)
 
     def jetstream(
@@ -344,7 +346,7 @@ class Client:
         return self._connection.loop.time() - start
 
     def set_servers(self, servers: str | Iterable[str]) -> None:
-        """Know these servers from now on: they are tried when the connection is lost, or by `force_reconnect`.
+        """Replace the known servers: the new ones are tried when the connection is lost, or by `force_reconnect`.
 
         Args:
             servers: one address or several, as `jetlake.connect` takes them.
@@ -356,9 +358,9 @@ class Client:
         self._connection.set_servers(parse_addresses(servers if isinstance(servers, str) else list(servers)))
 
     async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
-        """Leave the server and connect anew, to the next one of several; returns when there is a connection.
+        """Leave the server and connect again, to the next one of several; returns when there is a connection.
 
-        What was published is sent first, for half of the timeout at most: a server that does not answer is left too.
+        Published messages are sent first, for half of the timeout at most: a server that does not answer is left too.
         Use it when credentials or servers have changed, or to balance a cluster.
 
         Raises:
@@ -373,12 +375,12 @@ class Client:
             raise RequestTimeoutError(f"there is no new connection within {wait_s:g} s") from None
 
     async def drain(self, timeout: Seconds | None = None) -> None:
-        """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
+        """Close without loss: subscriptions and reads end, callbacks and handlers finish, published messages are sent.
 
         Requests and the messages of `publish_async` get their answers first. Without a server, what waits to be sent
         waits for the next one, as long as the timeout lets it; what is not sent then is reported to `on_error`.
 
-        What was fetched ahead for somebody who iterates goes back to the server, since it could not be acknowledged
+        Messages that were fetched ahead for an iterator go back to the server, since they could not be acknowledged
         any more. A handler or callback that calls this itself is not waited for.
 
         Raises:
@@ -399,7 +401,7 @@ class Client:
                 receiver.abandon()
             raise DrainTimeoutError(f"draining took longer than {wait_s:g} s; the rest was cut off") from None
         except ClientConnectionError:
-            pass  # The connection broke meanwhile: there is nobody left to drain to.
+            pass  # The connection broke meanwhile: there is no server left to drain to.
         finally:
             await self.close()
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.client.client import Client
 from jetlake.client.connection.connection import Connection
-from jetlake.client.settings.login import KeySource, Secret
-from jetlake.client.settings.options import EventCallback, LocalServer, build_options
+from jetlake.client.settings.credentials import KeySource, Secret
+from jetlake.client.settings.options import (
+    AddressesCallback,
+    ErrorCallback,
+    EventCallback,
+    LocalServer,
+    build_options,
+)
 from jetlake.client.settings.tracing import Tracing, trace_sends
 from jetlake.model.encoding.durations import Seconds
 
@@ -91,11 +97,11 @@ def connect(
     shuffle_servers: bool = True,
     discover_servers: bool = True,
     tracing: Tracing | None = None,
-    on_disconnected: EventCallback | None = None,
+    on_disconnected: ErrorCallback | None = None,
     on_reconnected: EventCallback | None = None,
-    on_error: EventCallback | None = None,
+    on_error: ErrorCallback | None = None,
     on_lame_duck: EventCallback | None = None,
-    on_discovered: EventCallback | None = None,
+    on_discovered: AddressesCallback | None = None,
     on_closed: EventCallback | None = None,
 ) -> Connecting:
     """Connect to a server or cluster; `await` it, or use it as an async context manager, which drains at its end.
@@ -123,10 +129,11 @@ def connect(
         tls_hostname: the name that the server's certificate must have. Default: the host of its address.
         tls_handshake_first: start TLS before the server says anything, for servers that are set so.
         websocket_headers: headers of the request by which a WebSocket begins, for whatever stands before the server.
-        connect_timeout: seconds that one server may take.
+        connect_timeout: seconds that one server may take; and how long a server may give no sign of life when an
+            answer or a heartbeat is overdue, before the connection is given up.
         request_timeout: seconds that a request waits by default.
         drain_timeout: seconds that `drain` may take by default.
-        reconnect: make a lost connection anew; without, it is closed.
+        reconnect: connect again after a lost connection; without, the client is closed.
         retry_first_connect: keep trying when no server is there at the first attempt either.
         reconnect_attempts_max: failures in a row after which a server is given up, refused credentials included, which
             `on_error` hears of each time. Default: never.
@@ -153,10 +160,49 @@ def connect(
         NoServersError: no server could be reached.
         AuthorizationError: the server refuses the credentials.
     """
-    return Connecting(_connect(dict(locals())))
+    return Connecting(
+        _connect(
+            servers=servers,
+            server=server,
+            context=context,
+            name=name,
+            user=user,
+            password=password,
+            token=token,
+            nkey_seed=nkey_seed,
+            credentials=credentials,
+            tls=tls,
+            tls_hostname=tls_hostname,
+            tls_handshake_first=tls_handshake_first,
+            websocket_headers=websocket_headers,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+            drain_timeout=drain_timeout,
+            reconnect=reconnect,
+            retry_first_connect=retry_first_connect,
+            reconnect_attempts_max=reconnect_attempts_max,
+            reconnect_wait=reconnect_wait,
+            reconnect_wait_max=reconnect_wait_max,
+            reconnect_jitter=reconnect_jitter,
+            pending_bytes_max=pending_bytes_max,
+            ping_interval=ping_interval,
+            pings_outstanding_max=pings_outstanding_max,
+            echo=echo,
+            inbox_prefix=inbox_prefix,
+            shuffle_servers=shuffle_servers,
+            discover_servers=discover_servers,
+            tracing=tracing,
+            on_disconnected=on_disconnected,
+            on_reconnected=on_reconnected,
+            on_error=on_error,
+            on_lame_duck=on_lame_duck,
+            on_discovered=on_discovered,
+            on_closed=on_closed,
+        )
+    )
 
 
-async def _connect(given: dict[str, Any]) -> Client:
+async def _connect(**given: Any) -> Client:
     if given["context"] is None:
         options = build_options(**given)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterable, Coroutine, Iterable
 from types import MethodType
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -13,34 +13,31 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import MessageCallback
 from jetlake.client.counters.counters import Counters
 from jetlake.client.groups.groups import ConsumerGroups
-from jetlake.client.kv.bucket import KeyValue
-from jetlake.client.kv.buckets import key_value_buckets
+from jetlake.client.kv.bucket import KeyValue, key_value_buckets
 from jetlake.client.kv.config import BucketOptions
-from jetlake.client.legacy.legacy_subscriptions import (
-    BindOptions,
-    LegacySubscriptions,
-    QueueSubscribeOptions,
-    SubscribeOptions,
-)
-from jetlake.client.legacy.pull_subscription import PullSubscription
-from jetlake.client.legacy.push_subscription import PushSubscription
 from jetlake.client.objects.config import ObjectStoreOptions
-from jetlake.client.objects.store import ObjectStore
-from jetlake.client.objects.stores import object_stores
-from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.objects.store import ObjectStore, object_stores
+from jetlake.client.ordered.ordered import OrderedConsume
 from jetlake.client.publish.atomic_batch import AtomicBatch
 from jetlake.client.publish.fast_publisher import FastPublisher, GapMode
 from jetlake.client.publish.many_messages import ManyMessages, ManyPublished, MessageLike
-from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.client.publish.outgoing_message import PublishOptions, ScheduleOptions, schedule_headers
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
-from jetlake.client.publish.schedule_options import ScheduleOptions, schedule_headers
 from jetlake.client.pull.consumer import Consumer
-from jetlake.client.settings.deprecation import OLDER_API, deprecated
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import header_bytes, known_subject
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
+from jetlake.client.streams.dead_letters import DeadLetterReplay, ReplayedLetters
 from jetlake.client.streams.stream import Stream, stream_handle
+from jetlake.client.subscribe.pull_subscription import PullSubscription
+from jetlake.client.subscribe.push_subscription import PushSubscription
+from jetlake.client.subscribe.subscriptions import (
+    BindOptions,
+    QueueSubscribeOptions,
+    SubscribeOptions,
+    Subscriptions,
+)
 from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
 from jetlake.model.account import AccountInfo
@@ -82,7 +79,7 @@ class JetStream:
         self._publisher = Publisher(self._api, window_messages=publish_window, window_bytes=publish_window_bytes)
         self._buckets = key_value_buckets(self._api, self._publisher)
         self._object_stores = object_stores(self._api, self._publisher)
-        self._legacy = LegacySubscriptions(self._api)
+        self._subscriptions = Subscriptions(self._api)
 
     def __repr__(self) -> str:
         return f"<JetStream {self._api.prefix} of {self._connection.describe()}>"
@@ -120,56 +117,61 @@ class JetStream:
 
         Await the result for the acknowledgement of this message, or `publish_async_complete` for all. What is not
         acknowledged is raised there and reported to `on_error`. When the connection is lost, messages with a `msg_id`
-        are sent again on the next one; the others fail, since nobody knows whether they arrived. Messages published
+        are sent again on the next one; the others fail, since it is unknown whether they arrived. Messages published
         while no server is connected wait for the next connection.
 
-        A message that finds no stream is sent again a quarter of a second later, behind those that were published
+        A message that finds no stream is sent again a quarter of a second later, behind messages that were published
         meanwhile: where the order matters more than the wait for a stream, give `expected_last_subject_sequence`, or
         await each acknowledgement.
 
         Args:
             subject: a subject that a stream captures.
             payload: the content.
-            options: those of `publish`.
+            options: the options of `publish`.
 
         Raises:
             ConnectionClosedError: the client is closed.
             PermissionsError: the server refuses the inbox that acknowledgements come to.
         """
-        publisher = self._publisher
+        window = self._publisher.window
         raw_subject = known_subject(subject)
-        # Without a further call where a message needs no preparation.
+        # One call for a message that needs no preparation.
         if (
-            raw_subject is None
+            window is None
+            or raw_subject is None
             or options
             or type(payload) is not bytes
             or len(payload) > self._connection.max_payload
-            or (pending := publisher.put_plain(raw_subject, payload)) is None
+            or (pending := window.put(raw_subject, payload)) is None
         ):
-            return await publisher.publish_async(subject, payload, options)
+            return await self._publisher.publish_async(subject, payload, options)
         return pending
 
-    async def publish_many(self, messages: Iterable[MessageLike]) -> ManyPublished:
+    async def publish_many(self, messages: Iterable[MessageLike] | AsyncIterable[MessageLike]) -> ManyPublished:
         """Publish all messages of an iterable in order, and wait until all are stored; the fastest way to load many.
 
         The messages go through the window of `publish_async`, and have the same promises one by one: one that is
         refused does not hold up the others. An exception of the iterable, or a message that cannot be sent, ends the
-        call at once; what came before is under way, and `publish_async_complete` waits for it.
+        call at once; the messages before it are under way, and `publish_async_complete` waits for them.
 
         Args:
-            messages: pairs of subject and payload, or triples with the options of `publish` as a dictionary.
+            messages: pairs of subject and payload, or triples with the options of `publish` as a dictionary. Those
+                of an async iterable are published one by one, on arrival.
 
         Raises:
             PublishWindowError: some were not acknowledged; `positions` and `failures` name them. After 10,000 of them
                 no more messages are taken.
             InvalidOptionError: something is not a message, or larger than the server takes.
-            BadSubjectError: nobody can publish to the subject of a message.
+            BadSubjectError: a message's subject is not valid for publishing.
             ConnectionClosedError: the client is closed.
         """
         many = self._many()
         try:
-            for step in many.steps(iter(messages)):
-                await step
+            if isinstance(messages, AsyncIterable):
+                await many.publish_all(messages)
+            else:
+                for step in many.steps(iter(messages)):
+                    await step
         except BaseException:
             many.leave()
             raise
@@ -192,18 +194,40 @@ class JetStream:
         """
         await self._publisher.complete(timeout)
 
+    async def replay_dead_letters(
+        self, letters: str, *, of: str = "", consumer: str = "", keep: bool = False
+    ) -> ReplayedLetters:
+        """Publish the messages of dead letters again where they were first published, and delete the letters.
+
+        All consumers of their stream get the messages, not only the one that gave them up. A replay that broke off may
+        be repeated: a message that was published before its letter could be deleted is not published twice.
+
+        Args:
+            letters: the stream that holds the dead letters.
+            of: only messages of this stream.
+            consumer: only messages that this consumer gave up.
+            keep: leave the letters where they are.
+
+        Raises:
+            StreamNotFoundError: there is no stream of letters.
+            ClientConnectionError: the connection was lost; messages that were not published still have their letters.
+        """
+        refused: list[str] = []
+        replaying = DeadLetterReplay(self.publish, self.stream, await self.stream(letters), refused.append, keep=keep)
+        return await replaying.replay_all(of, consumer, refused)
+
     def batch(self) -> AtomicBatch:
         """Begin an atomic batch: `async with js.batch() as batch: batch.publish(...)`.
 
         The stream needs `allow_atomic`. The end of the block sends the messages, an exception in it discards them;
         `batch.ack` is the acknowledgement.
         """
-        return AtomicBatch(self._connection, self._api.timeout_s)
+        return self._publisher.batch()
 
     def fast_publisher(self, *, flow: int = 100, outstanding: int = 2, gaps: GapMode = "fail") -> FastPublisher:
         """Begin a fast batch: `async with js.fast_publisher() as fast: await fast.publish(...)`.
 
-        The stream needs `allow_batched`. Messages are stored as they come and acknowledged in groups; the end of the
+        The stream needs `allow_batched`. Messages are stored on arrival and acknowledged in groups; the end of the
         block waits until all are stored, and `fast.ack` is the last acknowledgement.
 
         Args:
@@ -301,7 +325,7 @@ class JetStream:
         try:
             return await self.create_stream(config)
         except StreamNameInUseError:
-            return await self._update(config)  # Somebody else was faster.
+            return await self._update(config)  # Another client was faster.
 
     async def _update(self, config: StreamConfig) -> Stream:
         request = StreamCreateRequest.from_config(config)
@@ -492,7 +516,7 @@ class JetStream:
 
         Args:
             name: the stream's name.
-            options: those of `create_stream`; with `sources`, counters of other streams are added up.
+            options: the options of `create_stream`; with `sources`, counters of other streams are added up.
 
         Raises:
             StreamNameInUseError: one of that name exists and is different.
@@ -515,10 +539,9 @@ class JetStream:
         """Return the consumer groups of a stream, whose members share its keys, each key in order."""
         return ConsumerGroups(self._api, self._buckets, stream)
 
-    # The older workflow
+    # Subscriptions that find or create their consumer
 
     @overload
-    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -529,7 +552,6 @@ class JetStream:
     ) -> PushSubscription: ...
 
     @overload
-    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -539,7 +561,6 @@ class JetStream:
         **options: Unpack[SubscribeOptions],
     ) -> OrderedConsume: ...
 
-    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -549,9 +570,6 @@ class JetStream:
         **options: Unpack[SubscribeOptions],
     ) -> PushSubscription | OrderedConsume:
         """Subscribe through a push consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
-
-        Deprecated, with `queue_subscribe` and `pull_subscribe`: the older workflow, which stays. In the newer one
-        (NATS ADR-37), `Stream.create_consumer` and `Consumer.consume`, it is plain who owns the consumer.
 
         NATS ADR-15 has the rule: they delete a consumer that this call created, a durable one with its position too,
         unless `keep_consumer` is set or another member of its queue group is bound to it. Closing, draining or losing
@@ -570,9 +588,8 @@ class JetStream:
             SubscribeMismatchError: the consumer that exists does not fit; the message says why.
             StreamNotFoundError: no stream has the subject.
         """
-        return await self._legacy.subscribe(subject, callback, ordered, options)
+        return await self._subscriptions.subscribe(subject, callback, ordered, options)
 
-    @deprecated(OLDER_API, category=None)
     async def queue_subscribe(
         self,
         subject: str,
@@ -585,16 +602,15 @@ class JetStream:
         Without `consumer` and `durable` the queue's name is the durable's name, so that all members meet
         (NATS ADR-15). With `keep_consumer` the consumer stays when its creator is the last to go; see `subscribe`.
         """
-        return await self._legacy.queue_subscribe(subject, queue, callback, options)
+        return await self._subscriptions.queue_subscribe(subject, queue, callback, options)
 
-    @deprecated(OLDER_API, category=None)
     async def pull_subscribe(
         self, subject: str = "", durable: str = "", **options: Unpack[BindOptions]
     ) -> PullSubscription:
         """Fetch by hand from a pull consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
 
-        They delete a consumer that this call created, a durable one too, unless `keep_consumer` is set or somebody else
-        pulls from it; closing the client does not (NATS ADR-13, NATS ADR-15).
+        They delete a consumer that this call created, a durable one too, unless `keep_consumer` is set or another
+        client pulls from it; closing the client does not (NATS ADR-13, NATS ADR-15).
 
         Args:
             subject: what to receive; also finds the stream.
@@ -606,7 +622,7 @@ class JetStream:
             SubscribeMismatchError: the consumer that exists does not fit; the message says why.
             StreamNotFoundError: no stream has the subject.
         """
-        return await self._legacy.pull_subscribe(subject, durable, options)
+        return await self._subscriptions.pull_subscribe(subject, durable, options)
 
 
 def _stream_config(name: str | StreamConfig, options: Any) -> StreamConfig:

@@ -1,30 +1,40 @@
-"""The dashboard's application: the page, its files, and the routes."""
+"""The application of the dashboard: the page and its files, the routes, and every kind of change.
+
+A change takes two requests: the first prepares it and shows what it does, the second runs exactly what was shown.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from jetlake.dashboard.access.sessions import Connect, LoginError, Sessions
-from jetlake.dashboard.access.viewers import Viewers
-from jetlake.dashboard.routes.access import access_routes, explain_login
-from jetlake.dashboard.routes.browsing import browsing_routes
-from jetlake.dashboard.routes.changes import change_routes
-from jetlake.dashboard.routes.messages import message_routes
-from jetlake.dashboard.routes.watching import watching_routes
+from jetlake.dashboard.buckets import BUCKET_CHANGES, bucket_routes
+from jetlake.dashboard.changes import Prepared
+from jetlake.dashboard.consumer_changes import CONSUMER_CHANGES
+from jetlake.dashboard.dead_letters import LETTER_CHANGES, letter_routes
+from jetlake.dashboard.messages import MESSAGE_CHANGES, message_routes
+from jetlake.dashboard.schedules import schedule_routes
+from jetlake.dashboard.services import service_routes
+from jetlake.dashboard.sessions import Connect, LoginError, Session, Sessions
+from jetlake.dashboard.stream_changes import STREAM_CHANGES
+from jetlake.dashboard.viewers import Viewers, access_routes, check_csrf, explain_login
+from jetlake.dashboard.views import watching_routes
 from jetlake.dashboard.watching.collector import Collector
-from jetlake.dashboard.web.answers import explain
-from jetlake.dashboard.web.guard import Guard
-from jetlake.errors import JetlakeError
-
-__all__ = ["build_app"]
+from jetlake.dashboard.watching.server_api import ServerApi
+from jetlake.dashboard.web import Guard, explain, json_answer, json_body
+from jetlake.errors import InvalidOptionError, JetlakeError
 
 STATIC = Path(__file__).parent / "static"
 
@@ -35,18 +45,24 @@ def build_app(
     connect: Connect | None = None,
     domain: str = "",
     hosts: frozenset[str] = frozenset(),
+    is_public: bool = True,
 ) -> ASGIApp:
     """Build the ASGI application.
 
     Args:
         collector: what everybody sees; None when nothing is shown without a login.
+        is_public: whether everybody may see it; if not, only the user as whom it is connected.
         connect: opens a connection as a user who logs in; None = nobody can, and the pages only read.
         domain: the JetStream domain, if not the server's own.
         hosts: names under which the page may be asked for besides addresses of this machine; a page of another site
             whose name was made to point here is refused by this.
     """
-    sessions = None if connect is None else Sessions(connect, collector, domain=domain, now_s=time.monotonic)
-    viewers = Viewers(collector, sessions)
+    sessions = (
+        None
+        if connect is None
+        else Sessions(connect, collector, domain=domain, now_s=time.monotonic, is_public=is_public)
+    )
+    viewers = Viewers(collector if is_public else None, sessions)
     app = Starlette(
         routes=[
             Route("/", _index),
@@ -54,7 +70,10 @@ def build_app(
             *access_routes(viewers),
             *watching_routes(viewers),
             *message_routes(viewers),
-            *browsing_routes(viewers),
+            *bucket_routes(viewers),
+            *letter_routes(viewers),
+            *service_routes(viewers),
+            *schedule_routes(viewers),
             *change_routes(viewers),
         ],
         exception_handlers={LoginError: explain_login, JetlakeError: explain},
@@ -65,3 +84,74 @@ def build_app(
 
 async def _index(_request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    arguments: dict[str, Any] = {}
+
+
+def change_routes(viewers: Viewers) -> list[Route]:
+    """Make the routes. Each asks for a session that may change things, and for the token of its own page."""
+
+    async def allowed(request: Request) -> Session:
+        session = await viewers.session(request)
+        if session is None:
+            raise LoginError("read-only: log in to make changes", 403)
+        check_csrf(request, session)
+        if not session.may_change:
+            raise LoginError("read-only: log in again and allow changes", 403)
+        return session
+
+    async def preview(request: Request) -> Response:
+        session = await allowed(request)
+        wanted = await json_body(request, _Wanted)
+        prepared = await prepare(session.api, wanted.kind, wanted.arguments)
+        return json_answer(prepared.shown(session.keep(prepared, len(msgspec.json.encode(wanted)))))
+
+    async def confirm(request: Request) -> Response:
+        session = await allowed(request)
+        prepared = session.take_prepared(request.path_params["change"])
+        if prepared is None:
+            raise InvalidOptionError("this change expired or was already applied; start again")
+        done = await prepared.run()
+        download = "" if done.file is None else f"api/files/{await session.keep_file(done.file)}"
+        return json_answer({"done": done.text, "download": download})
+
+    async def file(request: Request) -> Response:
+        session = await viewers.session(request)
+        path = None if session is None else session.files.pop(request.path_params["file"], None)
+        if path is None:
+            return json_answer({"error": "file not found"}, 404)
+        removal = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
+        return FileResponse(path, media_type="application/octet-stream", filename=path.name, background=removal)
+
+    return [
+        Route("/api/changes", preview, methods=["POST"]),
+        Route("/api/changes/{change}", confirm, methods=["POST"]),
+        Route("/api/files/{file}", file),
+    ]
+
+
+KINDS: dict[str, Callable[[ServerApi, dict[str, Any]], Awaitable[Prepared]]] = {
+    **STREAM_CHANGES,
+    **CONSUMER_CHANGES,
+    **MESSAGE_CHANGES,
+    **BUCKET_CHANGES,
+    **LETTER_CHANGES,
+}
+
+
+async def prepare(api: ServerApi, kind: str, given: dict[str, Any]) -> Prepared:
+    """Return a change, looked up and checked, and not run.
+
+    Args:
+        api: the connection of whoever wants it.
+
+    Raises:
+        InvalidOptionError: there is no such change, or its arguments don't fit.
+    """
+    preparing = KINDS.get(kind)
+    if preparing is None:
+        raise InvalidOptionError(f"unknown change {kind[:40]!r}")
+    return await preparing(api, given)

@@ -55,6 +55,16 @@ class AckSubject(NamedTuple):
     """Hash of the account's name; None in version 1."""
 
     @property
+    def num_pending(self) -> int:
+        """As `pending`, by the name that nats-py has for it."""
+        return self.pending
+
+    @property
+    def num_delivered(self) -> int:
+        """As `delivered`, by the name that nats-py has for it."""
+        return self.delivered
+
+    @property
     def timestamp(self) -> datetime:
         """When the message was stored, in UTC; microseconds, since a datetime holds no more."""
         return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)

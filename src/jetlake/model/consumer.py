@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from jetlake.model.encoding.build import build
-from jetlake.model.encoding.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.fields import Count, Int64, Nanoseconds, Sequence, StartTime, Timestamp, Value, always
 from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from jetlake.model.stream import ClusterInfo
@@ -30,7 +30,7 @@ class ConsumerConfig(Value, frozen=True):
     """Where to start; fixed at creation. Default: all."""
     opt_start_seq: Sequence = 0
     """The sequence to start at; for `by_start_sequence` only, and required there."""
-    opt_start_time: Timestamp | None = None
+    opt_start_time: StartTime | None = None
     """The time to start at; for `by_start_time` only, and required there."""
     ack_policy: AckPolicy = always(AckPolicy.NONE)
     """Which acknowledgements to wait for; fixed at creation. Default on the wire: none."""
@@ -73,7 +73,7 @@ class ConsumerConfig(Value, frozen=True):
     idle_heartbeat: Nanoseconds = 0
     """Send a sign of life after this much silence, nanoseconds, at least 100 ms; push only. Default 0: none."""
     inactive_threshold: Nanoseconds = 0
-    """How long the consumer outlives its last use, nanoseconds. Default: 5 s if ephemeral, 0 for ever if durable."""
+    """How long the consumer outlives its last use, nanoseconds. Default: 5 s if ephemeral, 0 (unlimited) if durable."""
     num_replicas: Int64 = always(0)
     """Copies of its state in a cluster. Default 0: as the stream."""
     mem_storage: bool = False

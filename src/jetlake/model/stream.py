@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any, Self
 
 from jetlake.model.encoding.build import build
-from jetlake.model.encoding.fields import Count, Int32, Int64, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.fields import (
+    Count,
+    Int32,
+    Int64,
+    Nanoseconds,
+    Sequence,
+    StartTime,
+    Timestamp,
+    Value,
+    always,
+)
 from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import Compression, DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 
@@ -85,7 +95,7 @@ class StreamSource(Value, frozen=True):
     """Name of the origin."""
     opt_start_seq: Sequence = 0
     """First sequence to copy. Default 0: from the first."""
-    opt_start_time: Timestamp | None = None
+    opt_start_time: StartTime | None = None
     """Time of the first message to copy. Default: from the first."""
     filter_subject: str = ""
     """Copy only what matches. Default: all."""
@@ -135,13 +145,13 @@ class StreamConfig(Value, frozen=True):
     max_consumers: Int64 = always(0)
     """Most consumers. Default -1: as many as the server allows by itself, 1000."""
     max_msgs: Int64 = always(0)
-    """Most messages. Default -1: unlimited."""
+    """Maximum messages. Default -1: unlimited."""
     max_bytes: Int64 = always(0)
-    """Most bytes in the store. Default -1: unlimited."""
+    """Maximum bytes in the store. Default -1: unlimited."""
     max_age: Nanoseconds = always(0)
-    """Longest life of a message, nanoseconds, at least 100 ms. Default 0: unlimited."""
+    """Maximum age of a message, nanoseconds, at least 100 ms. Default 0: unlimited."""
     max_msgs_per_subject: Int64 = always(0)
-    """Most messages of one subject. Default -1: unlimited."""
+    """Maximum messages per subject. Default -1: unlimited."""
     max_msg_size: Int32 = 0
     """Largest message, bytes of headers and payload. Default -1: unlimited."""
     discard: DiscardPolicy = always(DiscardPolicy.OLD)

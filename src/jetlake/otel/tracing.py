@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from typing import Any, TypeVar, cast
 
-from opentelemetry import metrics, trace
+from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.ready import READY
 from jetlake.client.services.request import ServiceRequest
-from jetlake.otel.carrier import context_of, with_context
-from jetlake.otel.work import Work, error_type
+from jetlake.protocol.headers import Headers
 from jetlake.version import __version__
-
-__all__ = ["Tracing"]
 
 T = TypeVar("T")
 
@@ -185,3 +183,78 @@ def _origin(message: Message) -> dict[str, Any]:
         "messaging.nats.stream_sequence": metadata.stream_seq,
         "messaging.nats.delivery_count": metadata.delivered,
     }
+
+
+class Work:
+    """Work between the beginning of a span and its end.
+
+    Args:
+        span: the span, which has begun.
+        count: called at the end with the seconds that it took, and the error if there was one.
+    """
+
+    __slots__ = ("_began_s", "_count", "span")
+
+    def __init__(self, span: Span, count: Callable[[float, BaseException | None], None]) -> None:
+        self.span = span
+        self._count = count
+        self._began_s = time.perf_counter()
+
+    def current(self) -> AbstractContextManager[Span]:
+        """Make the span the current one for a block."""
+        return trace.use_span(self.span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+    async def finish(self, rest: Awaitable[T]) -> T:
+        """Wait for the rest of the work, and end with it."""
+        try:
+            with self.current():
+                result = await rest
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+        return result
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span, and count the work."""
+        if error is not None:
+            self.span.record_exception(error)
+            self.span.set_attributes(error_type(error))
+            self.span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        self.span.end()
+        self._count(time.perf_counter() - self._began_s, error)
+
+
+def error_type(error: BaseException | None) -> dict[str, str]:
+    """Return the attribute that says what went wrong; none when nothing did."""
+    return {} if error is None else {"error.type": type(error).__name__}
+
+
+class _AnyCase(Getter[Headers]):
+    """Reads headers whatever the case of their keys: NATS tells `Traceparent` from `traceparent`, W3C does not."""
+
+    def get(self, carrier: Headers, key: str) -> list[str] | None:
+        return [value for name, value in carrier.items() if name.lower() == key] or None
+
+    def keys(self, carrier: Headers) -> list[str]:
+        return [name.lower() for name, _ in carrier.items()]
+
+
+_ANY_CASE = _AnyCase()
+
+
+def with_context(headers: Headers | Mapping[str, str | list[str]] | None, context: Context) -> dict[str, Any] | None:
+    """Return the headers, and those by which the context goes with the message; None when there are none of either."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, context)
+    if isinstance(headers, Headers):
+        own: dict[str, Any] = {key: headers.get_all(key) for key in headers}
+    else:
+        own = dict(headers or {})
+    kept = {key: value for key, value in own.items() if key.lower() not in carrier}
+    return {**kept, **carrier} or None
+
+
+def context_of(headers: Headers) -> Context:
+    """Return the context that came with a message; that of the caller when there is none."""
+    return propagate.extract(headers, getter=_ANY_CASE)

@@ -46,7 +46,7 @@ def verb_pattern(spaced: Iterable[bytes], loose: Iterable[bytes]) -> re.Pattern[
 
 
 def message_arguments(verb: str, arguments: bytes, names: int, sizes: int) -> list[bytes]:
-    """Split the arguments of a message: so many names, the reply (empty when there is none), and so many sizes."""
+    """Split the arguments of a message: names, the reply (empty when there is none), and sizes."""
     parts = arguments.split()
     if len(parts) == names + sizes:
         parts.insert(names, b"")

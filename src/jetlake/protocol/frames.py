@@ -72,7 +72,7 @@ class PubRun(Struct, gc=False):
         ids: the message id of each; no ids for `PUB`s.
         words: all subjects, replies and sizes, one behind the other.
         size: the bytes of all headers and payloads.
-        size_max: those of the largest message.
+        size_max: the bytes of the largest message.
     """
 
     subjects: list[bytes]

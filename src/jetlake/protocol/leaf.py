@@ -2,7 +2,7 @@
 
 A message goes as `LMSG <subject> [reply] <size>`. Where queue groups are to get it, they stand behind a mark:
 `LMSG <subject> | <queue>… <size>` without a reply, `LMSG <subject> + <reply> <queue>… <size>` with one. With a header
-the verb is `HMSG`, and the size of the header stands before that of the whole. Interest is `LS+ <subject>`, or
+the verb is `HMSG`, and the size of the header precedes the size of the whole. Interest is `LS+ <subject>`, or
 `LS+ <subject> <queue> <weight>` with the absolute number of members, and ends with `LS- <subject> [queue]`.
 """
 
@@ -144,7 +144,7 @@ def leaf_msg(subject: bytes, reply: bytes, queues: Sequence[bytes], header: byte
 
 
 def leaf_sub(subject: bytes, queue: bytes, count: int) -> bytes:
-    """`LS+` for so many members of a queue group, or for any number of plain subscriptions; `LS-` for none."""
+    """`LS+` for `count` members of a queue group, or for any number of plain subscriptions; `LS-` for none."""
     if not count:
         return leaf_unsub(subject, queue)
     return b"LS+ %b %b %d\r\n" % (subject, queue, count) if queue else b"LS+ %b\r\n" % subject

@@ -1,21 +1,24 @@
 """Runs of messages: a whole read taken apart in columns, each step one call for all of its messages.
 
-Messages whose names and payloads have the same lengths are taken out by position (`FrameShape`). Those of one size with
-names of several lengths are taken out by one regular expression, which has the subscription and the size in it and is
-made when a connection shows both twice in a row. Those of several sizes are split at lines' ends: lines of control and
-payloads alternate as long as no payload holds a line's end, which the sizes tell: a line feed, or a CRLF where payloads
-are texts with line feeds. A read that is not like that goes through the parser's loop, and so do large messages of
-several sizes, in which the search for lines' ends costs more than the loop.
+Three ways, the fastest first:
 
-The reasons are in decision 2 (docs/decisions).
+1. Messages whose names and payloads have the same lengths are unpacked by position (`FrameShape`): hundreds of messages
+   of a stream, and its acknowledgements, often have one shape.
+2. Messages of one size with names of several lengths are split by one regular expression, which contains the
+   subscription and the size and is compiled when a connection shows both twice in a row.
+3. Messages of several sizes are split at line ends. Control lines and payloads alternate as long as no payload contains
+   the separator: a line feed, or a CRLF where payloads are texts with line feeds. The sizes show whether that holds.
+
+Any other read goes through the parser's loop, and so do large messages of several sizes, in which the search for line
+ends costs more than the loop.
 """
 
 from __future__ import annotations
 
 import re
 from itertools import groupby, repeat
+from struct import Struct
 
-from jetlake.protocol.frame_shape import FrameShape
 from jetlake.protocol.frames import MessageRun
 
 __all__ = ["RUN_BYTES_MIN", "RunReader"]
@@ -30,13 +33,15 @@ _TEXT_SIZE_MAX = 384
 _FRAME_SIZE_MAX = 896
 _RUN_LENGTH_MIN = 8
 _ALIKE_MIN = 32
-"""Fewer messages of one shape are taken out as fast by the regular expression."""
+"""Fewer messages of one shape are split as fast by the regular expression."""
 _PAUSE_MAX = 64
 _SIZES_KEPT_MAX = 8192
 _SIZE_DIGITS = 6
 """A message of more digits fills reads by itself."""
 _PATTERNS_MAX = 16
 _SHAPES_MAX = 64
+_TOGETHER = 8
+"""Frames that are unpacked with one call."""
 
 
 class _LineEnds(dict[int, bytes]):
@@ -166,7 +171,7 @@ def _shape(words: list[bytes]) -> FrameShape:
 
 
 def _pattern(sid: bytes, digits: bytes, words: int) -> re.Pattern[bytes]:
-    """Make what takes out subject, reply if there are as many words, and payload of messages of this size.
+    """Compile a pattern with groups for subject, reply (if a line has five words) and payload of messages of this size.
 
     At the first byte that is not such a message, everything is taken that is left, without groups. So a split of the
     data has nothing but these, each message's behind an empty piece: one list, and no tuple for each message.
@@ -242,3 +247,59 @@ def _are_names(words: list[bytes]) -> bool:
 
 def _has_blanks(text: bytes) -> bool:
     return b"\r" in text or b"\n" in text or b"\t" in text or b"\v" in text or b"\f" in text
+
+
+class FrameShape:
+    """The offsets of the fields in frames of one length, and the bytes between them.
+
+    The bytes between the fields have the same offsets in every frame, so one strided slice for each such byte verifies
+    all frames.
+
+    Args:
+        parts: bytes that all frames have in common, or the length of a field.
+
+    Attributes:
+        size: the length of a frame.
+    """
+
+    __slots__ = ("_bytes", "_field_count", "_offsets", "_unpack", "_unpack_together", "size")
+
+    def __init__(self, *parts: bytes | int) -> None:
+        self._offsets: list[int] = []
+        self._bytes: list[bytes] = []
+        self._field_count = 0
+        self.size = 0
+        form = ""
+        for part in parts:
+            if isinstance(part, int):
+                form += f"{part}s"
+                self.size += part
+                self._field_count += 1
+            else:
+                form += f"{len(part)}x"
+                self._offsets += range(self.size, self.size + len(part))
+                self._bytes += [part[offset : offset + 1] for offset in range(len(part))]
+                self.size += len(part)
+        self._unpack = Struct(form).unpack_from
+        self._unpack_together = Struct(form * _TOGETHER).unpack_from
+
+    def count(self, data: bytes, position: int) -> int:
+        """Count the frames from `position` on, up to the first that has another shape or is not whole."""
+        size = self.size
+        count = (len(data) - position) // size
+        stop = position + count * size
+        columns = [data[position + offset : stop : size] for offset in self._offsets]
+        if b"".join(columns) == b"".join([byte * count for byte in self._bytes]):
+            return count
+        return min(len(column) - len(column.lstrip(byte)) for column, byte in zip(columns, self._bytes, strict=True))
+
+    def fields(self, data: bytes, position: int, count: int) -> list[list[bytes]]:
+        """Unpack the fields of `count` frames from `position` on; returns a list for each field."""
+        fields: list[bytes] = []
+        size = self.size
+        middle = position + count // _TOGETHER * _TOGETHER * size
+        for start in range(position, middle, _TOGETHER * size):
+            fields += self._unpack_together(data, start)
+        for start in range(middle, position + count * size, size):
+            fields += self._unpack(data, start)
+        return [fields[field :: self._field_count] for field in range(self._field_count)]

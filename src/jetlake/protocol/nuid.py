@@ -1,7 +1,7 @@
 """Unique names: 22 letters and digits, and the inbox subjects made of them.
 
 A name is twelve random characters that stay, and ten that count up in steps of random width; so names are cheap, cannot
-be guessed, and never repeat within a process. A forked process starts anew with `next_nuid`.
+be guessed, and never repeat within a process. A forked process gets a new prefix for `next_nuid`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Nuid:
         self.renew()
 
     def renew(self) -> None:
-        """Take a new random prefix and begin to count anew."""
+        """Choose a new random prefix and restart the count."""
         choice, randrange = self._random.choice, self._random.randrange
         self._prefix = "".join([choice(_DIGITS) for _ in range(_PREFIX_LENGTH)])
         self._sequence = randrange(_SEQUENCE_LIMIT)
@@ -57,7 +57,7 @@ class Nuid:
             return self._lead + _PAIRS[low]
 
     def _after_fork(self) -> None:
-        # The parent may have held the lock at the moment of the fork, and nobody here would ever release it.
+        # The parent may have held the lock at the moment of the fork, and no thread here would ever release it.
         self._lock = Lock()
         self.renew()
 
@@ -79,5 +79,5 @@ next_nuid = _shared.next
 
 
 def new_inbox(prefix: str = "_INBOX") -> str:
-    """Return a subject that nobody else uses, to receive replies on."""
+    """Return a unique subject to receive replies on."""
     return f"{prefix}.{next_nuid()}"

@@ -2,7 +2,7 @@
 
 Each has one loop that takes whole message frames straight out of the read buffer: find the line's end, split the line,
 slice the payload. Whatever is not such a frame (another verb, another spelling, a frame cut by the end of the read, a
-limit passed) takes the general path, which keeps what it has seen and goes on from there with the next read.
+limit passed) takes the general path, which keeps what it has seen and resumes there with the next read.
 No byte is searched twice, and a payload is copied once, out of the read buffer.
 
 The reasons are in decisions 2 and 24 (docs/decisions).
@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from itertools import repeat
 from typing import ClassVar
 
 from jetlake.errors import ProtocolError
 from jetlake.protocol.ack_runs import ACK_SIZE_MAX, read_ack_run
-from jetlake.protocol.body import MessageBody
 from jetlake.protocol.control_lines import (
     SIZE_DIGITS_MAX,
     SIZES,
@@ -44,6 +44,7 @@ MAX_PAYLOAD = 1024 * 1024
 CLIENT_MAX_CONTROL_LINE = 1024 * 1024
 CLIENT_MAX_PAYLOAD = 65 * 1024 * 1024
 
+_CRLF = b"\r\n"
 _OK = Ok()
 _PING = Ping()
 _PONG = Pong()
@@ -86,7 +87,7 @@ class GeneralParser:
 
         Args:
             position: where the data begins; above 0 only where the last call stopped in the same data.
-            lines: read so many lines at most, and let the next call go on at `self.position`.
+            lines: most lines to read; the next call resumes at `self.position`.
         """
         frames: list[Frame] = []
         self.position = len(data)
@@ -108,7 +109,7 @@ class GeneralParser:
         return frames
 
     def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
-        """Read so many lines that end in this data; returns where the rest begins."""
+        """Read at most `lines` lines that end in this data; returns where the rest begins."""
         for _ in repeat(None, lines):
             line_end = data.find(b"\n", position)
             if line_end < 0:
@@ -117,7 +118,7 @@ class GeneralParser:
         return position
 
     def _resume(self, data: bytes, frames: list[Frame]) -> int:
-        """Go on with what the last read cut off; returns where the next line begins."""
+        """Complete the frame that the last read cut off; returns where the next line begins."""
         if self._body is not None:
             return self._fill(data, 0, frames)
         line_end = data.find(b"\n")
@@ -449,3 +450,58 @@ class ServerParser(GeneralParser):
 
 Parser = ClientParser | ServerParser
 """Either direction: the same `feed`, `error` and limits."""
+
+
+class MessageBody:
+    """A message whose control line was read: collects header, payload and line end from as many reads as they take.
+
+    Args:
+        make: builds the frame of header and payload.
+        header_size: how many bytes of header come first.
+        payload_size: how many bytes of payload follow them.
+    """
+
+    __slots__ = ("_header", "_header_missing", "_line_end", "_make", "_payload", "_payload_missing")
+
+    def __init__(self, make: Callable[[bytes, bytes], Frame], header_size: int, payload_size: int) -> None:
+        self._make = make
+        # BytesIO returns its bytes without another copy.
+        self._header = BytesIO() if header_size else None
+        self._payload = BytesIO()
+        self._header_missing = header_size
+        self._payload_missing = payload_size
+        self._line_end = b""
+
+    def take(self, data: bytes, position: int) -> int:
+        """Take the bytes of the message; returns the position behind them."""
+        view = memoryview(data)
+        if self._header is not None and self._header_missing:
+            taken = self._header.write(view[position : position + self._header_missing])
+            self._header_missing -= taken
+            if self._header_missing:
+                return position + taken
+            position += taken
+        if self._payload_missing:
+            taken = self._payload.write(view[position : position + self._payload_missing])
+            self._payload_missing -= taken
+            if self._payload_missing:
+                return position + taken
+            position += taken
+        line_end = data[position : position + 2 - len(self._line_end)]
+        self._line_end += line_end
+        return position + len(line_end)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the message is complete, with its line end."""
+        return self._line_end == _CRLF
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the message is followed by something other than a line end."""
+        return not _CRLF.startswith(self._line_end)
+
+    def frame(self) -> Frame:
+        """Return the frame of the whole message."""
+        header = self._header.getvalue() if self._header is not None else b""
+        return self._make(header, self._payload.getvalue())

@@ -1,4 +1,4 @@
-"""Runs of publishes: consecutive `PUB`s, or `HPUB`s with nothing but a message id, taken out of the buffer in columns.
+"""Runs of publishes: consecutive `PUB`s, or `HPUB`s with nothing but a message id, split into columns.
 
 A regular expression splits the read at lines' ends, the sizes tell whether it cut where the client did: a payload with
 a line feed, and whatever else is not as expected, goes through the parser's loop.
@@ -36,7 +36,7 @@ _DIGITS = [b"%d" % size for size in range(SIZE_MAX + 1)]
 
 
 def _pattern(verb: bytes, *, has_reply: bool) -> re.Pattern[bytes]:
-    """Make what takes out the words of a line, with `HPUB` the header and the id in it, and the payload.
+    """Compile a pattern with groups for the words of a line, with `HPUB` for the header and its id, and the payload.
 
     At the first byte that is no such message, everything is taken that is left, without groups. So a split of the data
     has nothing but these, each message's behind an empty piece: one list, and no tuple for each message.
@@ -87,7 +87,7 @@ class PublishRuns:
         return found
 
     def discourage(self) -> None:
-        """Pause for longer: what was read was no run, or had to be handled one by one."""
+        """Pause for longer: the read was no run, or its messages had to be handled one by one."""
         self._pause = min(_PAUSE_MAX, 4 * self._pause + 3)
 
 

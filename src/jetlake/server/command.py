@@ -1,4 +1,4 @@
-"""The command `jetlake serve`: flags and a configuration file, and a port that listens before the server is loaded."""
+"""The command `jetlake serve`: flags and a configuration file, and ports that listen before the server is loaded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from jetlake.server.config.assemble import assemble
 from jetlake.server.config.flags import parse_flags, usage
 from jetlake.server.config.options import Options
 from jetlake.server.shell.log import LineLog, open_line_log
-from jetlake.server.shell.sockets import listen
+from jetlake.server.shell.sockets import ServerSockets, listen_all
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
 
 if TYPE_CHECKING:
-    import socket
-
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
 
@@ -69,19 +67,19 @@ def serve(argv: list[str], pages: Callable[[Server], Pages] | None = None) -> in
     return run(flags, assembled, log, pages, sockets)
 
 
-def _listen_early(options: Options) -> list[socket.socket] | None:
+def _listen_early(options: Options) -> ServerSockets:
     """Listen before the modules of the server are loaded, which takes longer than all else; clients wait that long.
 
-    None when streams may have to be recovered first: clients then had better try another server.
+    On no port when streams may have to be recovered first: clients then had better try another server.
     """
     jetstream = options.jetstream
     if jetstream is not None:
         try:
             if any(Path(jetstream.store_dir, "jetstream").iterdir()):
-                return None
+                return ServerSockets()
         except OSError:
             pass  # Nothing is stored, or the start will say what is wrong with the folder.
-    return listen(options.host, max(options.port, 0))
+    return listen_all(options)
 
 
 def _test(flags: dict[str, Any]) -> int:

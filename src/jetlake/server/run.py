@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
+from jetlake.server.config.options import Options
 from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter, without_collections
 from jetlake.server.shell.log import LineLog
 from jetlake.server.shell.monitoring.pages import Pages
 from jetlake.server.shell.server import Server
+from jetlake.server.shell.sockets import ServerSockets
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
 
 __all__ = ["run"]
@@ -26,14 +27,14 @@ def run(
     assembled: Assembled,
     log: LineLog,
     pages: Callable[[Server], Pages] | None,
-    sockets: list[socket.socket] | None,
+    sockets: ServerSockets,
 ) -> int:
     """Run a server until a signal stops it, and return the exit status of the process.
 
     Args:
         flags: name the configuration file that a reload reads again.
         pages: makes the application for further pages on the monitoring port.
-        sockets: listen for clients already; None = the server listens when it has recovered.
+        sockets: listen already; for the others the server listens itself, for clients when it has recovered.
     """
     allow_many_files()
     share_interpreter()
@@ -53,7 +54,7 @@ async def _serve(
     assembled: Assembled,
     log: LineLog,
     pages: Callable[[Server], Pages] | None,
-    sockets: list[socket.socket] | None,
+    sockets: ServerSockets,
 ) -> int:
     options = assembled.options
     try:
@@ -61,7 +62,7 @@ async def _serve(
         if pages is not None:
             server.pages = pages(server)
         if "config" in flags:
-            server.load_options = lambda: assemble(flags).options
+            server.load_options = lambda: _load_again(flags, log)
     except JetlakeError as error:
         log.fatal(f"Can't start: {error}")
         return 1
@@ -112,6 +113,17 @@ def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:
     log.info(f"  ID:       {server.id}")
     if options.config_file:
         log.info(f"Using configuration file: {options.config_file}")
+    _log_warnings(assembled, log)
+
+
+def _load_again(flags: dict[str, Any], log: LineLog) -> Options:
+    """Read the configuration for a reload, and log which of its keys have no effect."""
+    assembled = assemble(flags)
+    _log_warnings(assembled, log)
+    return assembled.options
+
+
+def _log_warnings(assembled: Assembled, log: LineLog) -> None:
     for warning in (*assembled.warnings, *assembled.doubts):
         log.warn(warning)
 

@@ -8,10 +8,10 @@ if find_spec("pyspark") is None:
     )
 
 from jetlake.spark.data_source import JetStream
-from jetlake.spark.progress import lag, lost
+from jetlake.spark.progress import StreamMetrics, lag, lost, metrics
 from jetlake.spark.session import session
 
-__all__ = ["JetStream", "lag", "lost", "session"]
+__all__ = ["JetStream", "StreamMetrics", "lag", "lost", "metrics", "session"]
 
 
 def __dir__() -> list[str]:

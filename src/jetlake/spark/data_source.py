@@ -15,7 +15,7 @@ from jetlake.errors import ConfigError
 from jetlake.spark.garbage import spare_imports
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
-from jetlake.spark.reading.schema import schema_ddl
+from jetlake.spark.schema import check_columns, schema_ddl
 
 __all__ = ["JetStream"]
 
@@ -42,11 +42,14 @@ class JetStream(DataSource):
         from jetlake.spark.source.batch_reader import make_batch_reader
 
         spare_imports()
-        return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
+        options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        check_columns(schema, options)
+        return make_batch_reader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a streaming read."""
         options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        check_columns(schema, options)
         if options.archive:
             raise ConfigError(
                 "option archive is for batch reads: read the archive with endingPosition=seq:N, and let a query begin "

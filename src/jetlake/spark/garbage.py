@@ -13,12 +13,12 @@ __all__ = ["spare_imports"]
 
 @cache
 def spare_imports() -> None:
-    """Keep what was imported until the first call out of this process's collections; a user's own is left alone."""
+    """Exclude the modules imported so far from this process's collections; a user's own process is left alone."""
     if TaskContext.get() is not None or _was_forked_by_spark():
         gc.freeze()
 
 
 def _was_forked_by_spark() -> bool:
-    """Whether this is a worker: those that plan have no task to tell it by."""
+    """Return whether this is a worker, also one that plans and has no task."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == "pyspark.daemon"

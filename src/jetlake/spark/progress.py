@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
-from jetlake.client.tables.plan.offsets import Offset, read_offset
 from jetlake.errors import OffsetError
+from jetlake.spark.source.offsets import Offset, read_offset
 
-__all__ = ["lag", "lost"]
+__all__ = ["StreamMetrics", "lag", "lost", "metrics"]
 
 
 def lag(progress: Any) -> dict[str, int]:
@@ -29,6 +29,40 @@ def lag(progress: Any) -> dict[str, int]:
 def lost(progress: Any) -> dict[str, int]:
     """Messages of each stream that were removed before the query could read them, since it began."""
     return {stream: offset.lost for _, end, _ in _sources(progress) for stream, offset in end.streams}
+
+
+class StreamMetrics(NamedTuple):
+    """How a query is doing with one of its streams.
+
+    Attributes:
+        lag: sequences that the stream has beyond the batch that the report is about.
+        behind: messages at most that are left to read: fewer than the lag where some are gone, and an upper bound under
+            filters.
+        lost: messages that were removed before the query could read them, since it began.
+        server: the name of the server that the query asks.
+    """
+
+    lag: int
+    behind: int
+    lost: int
+    server: str
+
+
+def metrics(progress: Any) -> dict[str, StreamMetrics]:
+    """Return the figures of each stream of a query.
+
+    Args:
+        progress: `query.lastProgress`, an element of `query.recentProgress`, or a listener's `event.progress`.
+    """
+    behind, missing = lag(progress), lost(progress)
+    found = {}
+    for source, _, latest in _sources(progress):
+        figures = _json(source, "latestOffset").get("metrics", {})
+        for stream, _ in latest.streams:
+            sequences = behind.get(stream, 0)
+            messages = min(sequences, figures.get("messages", {}).get(stream, sequences))
+            found[stream] = StreamMetrics(sequences, messages, missing.get(stream, 0), figures.get("server", ""))
+    return found
 
 
 def _sources(progress: Any) -> list[tuple[Any, Offset, Offset]]:

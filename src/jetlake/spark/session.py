@@ -1,21 +1,30 @@
-"""A Spark session that knows the source, from any script: Spark's Python processes are the ones that run the script."""
+"""A Spark session that knows the source, from any script: its Python processes run with the interpreter of the script.
+
+Before Spark starts, `check_java` says what is wrong with Java, and a local Spark gets a SPARK_HOME without
+`pyspark.zip`. Spark puts that archive before everything else on the path of every Python process; Python caches
+compiled code of files, never of archives, so each process would compile all of pyspark again: two thirds of its start.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from jetlake.errors import SparkError
 from jetlake.spark.data_source import JetStream
-from jetlake.spark.java import check_java
-from jetlake.spark.plan.cluster_size import CORES_VARIABLE
-from jetlake.spark.unpacked_home import use_unpacked_home
-
-__all__ = ["LOCAL_SETTINGS", "is_local", "local_defaults", "prepare_environment", "session"]
+from jetlake.spark.options.source_options import CORES_VARIABLE
 
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -26,12 +35,11 @@ LOCAL_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""A machine of one's own needs no web page and no other address than its own, and renames files itself."""
+"""Settings of a local master: no web UI, the loopback address, and checkpoint files renamed without a process."""
 
-# Spark sets it for its tasks alone. In the process that follows a stream numpy would start a thread for every core,
-# which takes that process a sixth of its start; it computes nothing with them.
+# Spark sets it for its tasks alone. In the process that plans a stream's batches numpy would start a thread for every
+# core, a sixth of the start of that process, and never use them.
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
-
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 
 
@@ -77,11 +85,11 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
 
 
 def prepare_environment(master: str) -> None:
-    """Let a Spark that this process starts run its Python processes with this interpreter."""
+    """Set the environment so that Spark's Python processes run with this interpreter."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        use_unpacked_home()
+        use_installed_pyspark()
 
 
 def is_local(master: str) -> bool:
@@ -90,10 +98,83 @@ def is_local(master: str) -> bool:
 
 
 def local_defaults(master: str) -> dict[str, str]:
-    """Return what a local master is set to; nothing for any other."""
+    """Return the settings of a local master; none for any other."""
     if not is_local(master):
         return {}
     found = _LOCAL.fullmatch(master)
     threads = found[1] if found is not None else "*"
     count = (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
     return {**LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(count)}
+
+
+JAVA_VERSION_MIN = 17
+
+
+def find_java() -> str | None:
+    """Return the program that Spark would start: the one in JAVA_HOME, or on the PATH."""
+    folder = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(folder) / "bin") if folder else None)
+
+
+def missing_java() -> str:
+    """Return advice where there is no Java; empty where there is one."""
+    if find_java() is not None:
+        return ""
+    folder = os.environ.get("JAVA_HOME")
+    where = f"in JAVA_HOME={folder}" if folder else "on the PATH"
+    return f"there is no Java {where}: install Java {JAVA_VERSION_MIN} or newer, or set JAVA_HOME to where it is"
+
+
+def check_java() -> None:
+    """Refuse a machine whose Java cannot run Spark.
+
+    Raises:
+        SparkError: there is none, or one that is too old.
+    """
+    program = find_java()
+    if program is None:
+        raise SparkError(missing_java())
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    # "1.8.0_392" is Java 8.
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is not None and int(found[1]) < JAVA_VERSION_MIN:
+        raise SparkError(
+            f"{program} is Java {found[1]}, and Spark needs Java {JAVA_VERSION_MIN} or newer: install one, or set "
+            "JAVA_HOME to where it is"
+        )
+
+
+def use_installed_pyspark() -> None:
+    """Set SPARK_HOME so that Spark's Python processes import the installed pyspark instead of `pyspark.zip`.
+
+    Changes nothing where SPARK_HOME is set, and where the cache directory cannot be written.
+    """
+    if "SPARK_HOME" not in os.environ:
+        with contextlib.suppress(OSError):
+            os.environ["SPARK_HOME"] = str(_linked_spark_home(Path(pyspark.__file__).parent, _cache_directory()))
+
+
+def _cache_directory() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME")
+    return (Path(configured) if configured else Path.home() / ".cache") / "jetlake"
+
+
+def _linked_spark_home(installed: Path, cache: Path) -> Path:
+    """Return a directory of links to the installation without its `python` archives; created once per installation."""
+    key = hashlib.sha256(f"{installed}\n{pyspark.__version__}".encode()).hexdigest()[:16]
+    home = cache / f"spark-home-{key}"
+    if home.is_dir():
+        return home
+    cache.mkdir(parents=True, exist_ok=True)
+    # Created aside and renamed: another process may create it at the same time.
+    fresh = Path(tempfile.mkdtemp(dir=cache))
+    try:
+        for entry in installed.iterdir():
+            if entry.name != "python":
+                (fresh / entry.name).symlink_to(entry)
+        fresh.rename(home)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if not home.is_dir():
+            raise
+    return home

@@ -110,6 +110,10 @@ class StepwiseStore(Protocol):
         """As `MessageStore.last_per_subject`; what is removed meanwhile may be among them or not."""
         ...
 
+    def last_sequence_for(self, pattern: builtins.bytes) -> Steps[int]:
+        """As `MessageStore.last_sequence_for`; what is removed meanwhile may be returned or not."""
+        ...
+
     def subjects(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
         """Return the subjects that the pattern covers, sorted."""
         ...

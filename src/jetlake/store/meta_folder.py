@@ -19,7 +19,7 @@ from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_w
 from jetlake.store.files.removal import Removal
 from jetlake.store.files.unsynced_names import UnsyncedNames
 
-__all__ = ["CONSUMERS_NAME", "META_VERSION", "MetaFolder", "ignore"]
+__all__ = ["CONSUMERS_NAME", "META_VERSION", "FolderWrite", "MetaFolder", "ignore"]
 
 META_VERSION = 1
 CONSUMERS_NAME = "consumers"
@@ -350,15 +350,33 @@ class MetaFolder:
 
     def read_meta(self) -> bytes | None:
         """Return the JSON that was kept; None when there is none, or neither it nor its copy is whole."""
-        for name in (_META, _META_COPY):
-            try:
-                envelope = _decode_envelope(read_file(self.disk, self.path / name))
-            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-            meta = bytes(envelope.meta)
-            if envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta):
-                return meta
-        return None
+        return next((meta for name in (_META, _META_COPY) if (meta := self._read(name)) is not None), None)
+
+    def read_unfinished(self) -> bytes | None:
+        """Return the JSON that waits for its first sync; None when there is none, or a power cut has torn it."""
+        return next((meta for name in _ASIDE if (meta := self._read(name)) is not None), None)
+
+    def finish(self) -> None:
+        """Keep the JSON that `read_unfinished` returns: a killed process left it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        aside = next(self.path / name for name in _ASIDE if self._read(name) is not None)
+        sync_file(self.disk, aside)
+        self.disk.replace(aside, self.path / _META)
+        self.names.changed(self.path)
+        if self._found is not None:
+            self.look()
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            envelope = _decode_envelope(read_file(self.disk, self.path / name))
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        meta = bytes(envelope.meta)
+        is_whole = envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta)
+        return meta if is_whole else None
 
     def remove_stillborn(self, note: Callable[[str], None] = ignore) -> bool:
         """Remove the folder if a crash left it before it got its first meta file; whether it did.
@@ -425,3 +443,36 @@ class MetaFolder:
         with self._lock:
             self._is_gone = True
         self.names.forget(self.path)
+
+
+class FolderWrite:
+    """The writing of a new folder, before and apart from its sync: what was written survives a kill, not a power cut.
+
+    Args:
+        folder: a new one.
+    """
+
+    # It makes names, and yet must not wait behind the few folders that are synced at a time.
+    changes_names = False
+    failure: StoreError | None = None
+
+    def __init__(self, folder: MetaFolder) -> None:
+        self._folder = folder
+
+    def flush(self) -> None:
+        """Nothing waits: `sync` writes."""
+
+    def sync(self) -> None:
+        """Write the folder and its meta file; runs in another thread.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        try:
+            self._folder.make()
+        except OSError as error:
+            if not self._folder.is_gone():
+                raise StoreError.of(f"write {self._folder.path}", error) from error
+
+    def mend(self) -> None:
+        """Nothing to do: the next sync writes again."""

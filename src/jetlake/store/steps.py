@@ -1,32 +1,21 @@
-"""Long work in steps: a generator that yields wherever something else may go first, and returns its result."""
+"""Long work in steps (`model/steps.py`): lists in groups, and sorting."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain, islice, pairwise
 from typing import TypeVar
 
+from jetlake.model.steps import Steps, finish
+
 __all__ = ["Steps", "drained", "finish", "in_groups", "sort_in_steps"]
 
-Result = TypeVar("Result")
 Item = TypeVar("Item")
 Sortable = TypeVar("Sortable", int, bytes, str)
 
-Steps = Generator[None, None, Result]
-"""Work that gives way at every `yield`; whatever it works on may have changed when it goes on."""
-
 _RUN = 2048
 _RUN_MAX = 16 * _RUN
-
-
-def finish(steps: Steps[Result]) -> Result:
-    """Take all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

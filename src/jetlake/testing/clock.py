@@ -13,7 +13,10 @@ _START_NS = 1_790_000_000_000_000_000  # a fixed day in 2026, so that runs are a
 
 
 class ManualClock:
-    """Wall time that stands still until it is moved; never backwards.
+    """Wall time of a server that stands still until it is moved; never backwards.
+
+    It moves what the server decides by time, and nothing else: `asyncio.sleep`, `time.sleep` and the time-outs of
+    clients go on by the real time.
 
     Args:
         start_ns: where it begins, nanoseconds since 1970.

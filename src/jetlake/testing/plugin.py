@@ -2,7 +2,9 @@
 
 It is there as soon as jetlake is installed. A plain `def` test gets the names of `jetlake.blocking`, and a server in a
 thread of its own; an `async def` test gets the asyncio ones, and a server in the test's own loop, which pytest-asyncio
-or anyio runs. A test that asks for `jetlake_clock` gets a server whose time stands still until the test moves it.
+or anyio runs. The methods of a `unittest.TestCase`, also of `IsolatedAsyncioTestCase` and of Django's test cases, are
+run by the case itself in a loop that fixtures cannot reach: they get what plain tests get. A test that asks for
+`jetlake_clock` gets a server whose time stands still until the test moves it.
 
 With `--jetlake-real` the same tests run on a nats-server, whose time cannot be moved: tests with `jetlake_clock` are
 skipped there, with that reason.
@@ -11,6 +13,7 @@ skipped there, with that reason.
 from __future__ import annotations
 
 import inspect
+import unittest
 from collections.abc import AsyncIterator, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
@@ -77,11 +80,15 @@ def _fixture_in(loop: str, name: str, function: Any) -> Any:
 
 
 def loop_of(request: pytest.FixtureRequest) -> str | None:
-    """Return the loop that the test runs in: the scope of pytest-asyncio's, or anyio's; None for a plain test.
+    """Return the loop that the test runs in: the scope of pytest-asyncio's, or anyio's.
+
+    None for a plain test, and for a method of a `unittest.TestCase`, which makes its loop behind the fixtures.
 
     An `async def` test that nobody runs fails, with what to set; so does one that anyio runs on trio.
     """
     if not inspect.iscoroutinefunction(getattr(request, "function", None)):
+        return None
+    if request.cls is not None and issubclass(request.cls, unittest.TestCase):
         return None
     mark = request.node.get_closest_marker("asyncio")
     if mark is not None:
@@ -102,7 +109,10 @@ def _default_loop_scope(config: pytest.Config) -> str:
 
 @pytest.fixture
 def jetlake_clock(pytestconfig: pytest.Config) -> ManualClock:
-    """The time of the server: `jetlake_clock.advance(30)` makes redeliveries, expiries and heartbeats due."""
+    """The time of the server: `jetlake_clock.advance(30)` makes redeliveries, expiries and heartbeats due.
+
+    It is the server's alone: `asyncio.sleep`, `time.sleep` and the time-outs of clients go on by the real time.
+    """
     from jetlake.testing.clock import ManualClock
 
     if pytestconfig.getoption("--jetlake-real"):
@@ -156,6 +166,21 @@ def jetlake_server(request: pytest.FixtureRequest) -> Server | blocking.Server |
         name = f"_jetlake_loop_server_{loop}" if loop else "_jetlake_thread_server"
     server: Server | blocking.Server | RealServer = request.getfixturevalue(name)
     return server
+
+
+@pytest.fixture(scope="session")
+def jetlake_session_server(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[blocking.Server | RealServer]:
+    """One server for all tests of the run, in a thread of its own; what a test stores, later tests find."""
+    from jetlake import blocking
+    from jetlake.testing.real_server import RealServer
+
+    folder = tmp_path_factory.mktemp("jetlake")
+    program = pytestconfig.getoption("--jetlake-real")
+    server = RealServer(program, folder) if program else blocking.Server(folder)
+    with server:
+        yield server
 
 
 @in_every_loop

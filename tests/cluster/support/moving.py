@@ -3,7 +3,7 @@
 import asyncio
 
 import jetlake
-from jetlake.client.moving.migration import Migration
+from jetlake.client.migration.migration import Migration
 from jetlake.errors import MessageNotFoundError
 
 

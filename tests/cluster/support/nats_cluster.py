@@ -11,8 +11,8 @@ from pathlib import Path
 
 from route_proxy import RouteProxy
 
-from jetlake.cli.demo.processes import free_port
 from jetlake.errors import JetlakeError
+from jetlake.testing.ports import free_port
 
 BIN = Path(sys.executable).parent
 READY_S = 90

@@ -40,7 +40,7 @@ class Standalone:
     """
 
     def __init__(self, folder):
-        from jetlake.spark.unpacked_home import use_unpacked_home
+        from jetlake.spark.session import use_unpacked_home
 
         use_unpacked_home()
         self._folder = Path(folder)

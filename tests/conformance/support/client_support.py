@@ -3,6 +3,7 @@
 import asyncio
 
 import nkeys
+import pytest
 
 import jetlake
 from jetlake.errors import KeyNotFoundError
@@ -22,6 +23,15 @@ async def until(condition, timeout_s=TIMEOUT_S):
             await asyncio.sleep(0.005)
 
 
+async def cancelled_in_first_turn(ending):
+    """Begin a stop or a drain, and cancel it before the tasks that it has started have had a turn."""
+    task = asyncio.create_task(ending)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def flush_nats_py(client):
     """Wait until the server knows all subscriptions of a client of nats-py.
 
@@ -38,6 +48,57 @@ async def filled(js, count, name="S", **options):
         await js.publish_async(f"s.{number % 10}", b"%d" % number)
     await js.publish_async_complete()
     return stream
+
+
+LACKS = ["limited", "filtered", "older"]
+"""What a mirror may lack of its origin: old messages, other subjects, or all of it, for it mirrored a stream before."""
+
+
+async def with_partial_mirror(client, lack, count, **options):
+    """A stream as by `filled`, and a mirror that answers direct gets for it, but holds something else."""
+    js = client.jetstream()
+    options = {"allow_direct": True, **options}
+    before = await filled(js, count // 2 if lack == "older" else count, **options)
+    mirror = {"name": "S", **({"filter_subject": "s.3"} if lack == "filtered" else {})}
+    copy = await js.create_stream("COPY", mirror=mirror, mirror_direct=True, max_msgs=10 if lack == "limited" else -1)
+    held = {"older": count // 2, "limited": 10, "filtered": count // 10}[lack]
+
+    async def has(messages):
+        return (await copy.info()).state.messages >= messages
+
+    await until(lambda: has(held))
+    if lack == "older":
+        await before.delete()
+        await filled(js, count, **options)
+    await until_both_answer(client, "S", "COPY")
+    return await js.stream("S")
+
+
+async def until_both_answer(client, stream, mirror):
+    """Wait until direct gets of a stream are answered by itself and by its mirror, now and then."""
+    answered_by = set()
+
+    async def both_answer():
+        request = b'{"seq":1,"next_by_subj":">","batch":1}'
+        answer = await client.request(f"$JS.API.DIRECT.GET.{stream}", request)
+        answered_by.add(answer.headers.get("Nats-Stream"))
+        return answered_by >= {stream, mirror}
+
+    await until(both_answer)
+
+
+async def with_stale_mirror(client, stream, *removed):
+    """Create a mirror that answers direct gets for a stream, and has lost these messages: as a replica that lags."""
+    js = client.jetstream()
+    copy = await js.create_stream("STALE", mirror={"name": stream}, mirror_direct=True)
+
+    async def is_caught_up():
+        return (await copy.info()).state.last_seq >= max(removed)
+
+    await until(is_caught_up)
+    for sequence in removed:
+        await copy.delete_message(sequence)
+    await until_both_answer(client, stream, "STALE")
 
 
 async def until_value(bucket, key, value):

@@ -13,6 +13,7 @@ class Relay:
     def __init__(self, port):
         self._port = port
         self._tasks = set()
+        self._drops = 0
         self.is_open = asyncio.Event()
         self.is_open.set()
 
@@ -32,11 +33,19 @@ class Relay:
         for pair in ((reader, there_writer), (there_reader, writer)):
             self._tasks.add(asyncio.create_task(self._forward(*pair)))
 
+    def drop(self):
+        """Let the connections that there are carry nothing any more, and tell neither end, as a NAT does."""
+        self._drops += 1
+
     async def _forward(self, reader, writer):
+        drops = self._drops
         try:
             while chunk := await reader.read(65536):
                 await self.is_open.wait()
-                writer.write(chunk)
+                if drops == self._drops:
+                    writer.write(chunk)
+            while drops != self._drops:
+                await asyncio.sleep(3600)
         finally:
             writer.close()
 

@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.protocol.headers import find_value
@@ -19,6 +20,7 @@ _API = "$JS.API."
 _TYPE = "io.nats.jetstream.api.v1."
 _INFO = b'{"version":"2.15.1","headers":true,"max_payload":1048576,"jetstream":true,"proto":1}'
 NOT_FOUND = {"code": 404, "err_code": 10037, "description": "no message found"}
+WRONG_LAST = {"code": 400, "err_code": 10071, "description": "wrong last sequence"}
 NO_STREAM = {"code": 404, "err_code": 10059, "description": "stream not found"}
 NO_CONSUMER = {"code": 404, "err_code": 10014, "description": "consumer not found"}
 
@@ -86,6 +88,8 @@ class FakeJetStream:
         self.streams: dict[str, Stream] = {}
         self.now_ns = 1_800_000_000_000_000_000
         self.loses_indexes = False
+        # Chooses who answers a direct get, where every stream has mirrors.
+        self.mirrors: Random | None = None
 
     def connect(self) -> FakeSocket:
         return FakeSocket(self)
@@ -124,6 +128,26 @@ class FakeJetStream:
             if age > 0:
                 stream.remove([seq for seq, message in stream.messages.items() if message.time_ns <= self.now_ns - age])
 
+    def direct_reader(self, name: str) -> Stream | None:
+        """The stream, or a mirror of it: a whole one, one that holds less, one that lags, or one of an older stream."""
+        stream = self.streams.get(name)
+        if stream is None or self.mirrors is None or self.mirrors.random() < 0.4:
+            return stream
+        mirror = copy.deepcopy(stream)
+        mirror.config["name"] = f"COPY_{name}"
+        lack = self.mirrors.choice(["nothing", "limited", "filtered", "lags", "older"])
+        present = sorted(mirror.messages)
+        if lack == "limited":
+            mirror.remove(present[:-2])
+        elif lack == "filtered":
+            mirror.remove([sequence for sequence in present if not mirror.messages[sequence].subject.endswith(".a")])
+        elif lack == "lags":
+            mirror.remove(present[len(present) // 2 :])
+        elif lack == "older":
+            for message in mirror.messages.values():
+                message.data = b"older"
+        return mirror
+
     def snapshot(self, name: str) -> Stream:
         return copy.deepcopy(self.streams[name])
 
@@ -136,6 +160,13 @@ class FakeJetStream:
                 message_id = find_value(header, b"Nats-Msg-Id") if header else None
                 if message_id is not None and message_id in stream.ids:
                     return {"stream": name, "seq": stream.ids[message_id], "duplicate": True}
+                expected = find_value(header, b"Nats-Expected-Last-Subject-Sequence") if header else None
+                if expected is not None:
+                    last = max(
+                        (seq for seq, message in stream.messages.items() if message.subject == subject), default=0
+                    )
+                    if int(expected) != last:
+                        return {"stream": name, "seq": 0, "error": WRONG_LAST}
                 sequence = self.store(stream, subject, header, data)
                 if message_id is not None:
                     stream.ids[message_id] = sequence
@@ -149,6 +180,9 @@ class FakeJetStream:
             (verb, "", subject[len(_API + verb) + 1 :].split(".")) for verb in _VERBS if subject.startswith(_API + verb)
         )
         stream = self.streams.get(names[0])
+        if verb == "STREAM.NAMES":
+            found = [name for name, one in self.streams.items() if matcher(one.config["subjects"])(body["subject"])]
+            return {"type": _TYPE + "stream_names_response", "streams": found, "total": len(found)}
         if verb == "STREAM.CREATE":
             self.create(body)
             return self._info(self.streams[names[0]], body, "stream_create")
@@ -248,6 +282,7 @@ class FakeJetStream:
 
 
 _VERBS = {
+    "STREAM.NAMES": None,
     "STREAM.CREATE": None,
     "STREAM.INFO": FakeJetStream._info,
     "STREAM.PURGE": FakeJetStream._purge,
@@ -318,7 +353,7 @@ class FakeSocket:
         text = subject.decode()
         server = self._server
         if text.startswith(_API + "DIRECT.GET."):
-            self._direct(server.streams.get(text.split(".")[-1]), reply, json.loads(body))
+            self._direct(server.direct_reader(text.split(".")[-1]), reply, json.loads(body))
         elif text.startswith(_API + "CONSUMER.MSG.NEXT."):
             self._pull(text.split(".")[-2], text.split(".")[-1], reply, json.loads(body))
         elif text.startswith(_API):

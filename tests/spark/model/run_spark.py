@@ -7,6 +7,7 @@ import argparse
 import logging
 import sys
 import time
+from random import Random
 
 from spark_history import History
 from worlds import FakeWorld
@@ -16,7 +17,7 @@ STEPS = 16
 
 def play(seed: int, world=None) -> History:
     """One history; what breaks says how to replay it."""
-    history = History(world or FakeWorld(), seed)
+    history = History(world or _world(seed), seed)
     try:
         history.run(STEPS)
     except Exception as error:
@@ -24,6 +25,13 @@ def play(seed: int, world=None) -> History:
         replay = f"make simulate-spark SEED={seed} HISTORIES=1"
         raise AssertionError(f"{type(error).__name__}: {error}\n  {steps}\nreplay: {replay}") from error
     return history
+
+
+def _world(seed: int) -> FakeWorld:
+    world = FakeWorld()
+    if seed % 13 == 3:  # Some histories have mirrors that hold less than their origins.
+        world.server.mirrors = Random(seed)
+    return world
 
 
 def main() -> None:

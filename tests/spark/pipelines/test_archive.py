@@ -5,25 +5,25 @@ import gzip
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.pipelines.archive.archive import Archive
-from jetlake.spark.pipelines.archive.pacing import Pace
-from jetlake.spark.pipelines.archive.replay import Replay
-from jetlake.spark.pipelines.archive.selection import Selection
-from jetlake.spark.pipelines.archive.verify import Verify
-from jetlake.spark.pipelines.lake.compaction import compact, finish_compaction
-from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import FolderSink
-from jetlake.spark.pipelines.lake.lake_lock import locked
-from jetlake.spark.pipelines.lake.partitioning import Partitioning
+from jetlake.spark.pipelines import delta_sink
+from jetlake.spark.pipelines.archive import Archive, Partitioning
+from jetlake.spark.pipelines.delta_sink import DeltaSink
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import FolderSink, compact, finish_compaction
+from jetlake.spark.pipelines.lake_lock import locked
+from jetlake.spark.pipelines.replay import Replay, Selection
+from jetlake.spark.pipelines.replay_task import Pace
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sql.sql import SqlPipeline
-from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
+from jetlake.spark.pipelines.sql import SqlPipeline
+from jetlake.spark.pipelines.sql_file import parse_sql_file
+from jetlake.spark.pipelines.verify import Verify
 
 pytestmark = pytest.mark.spark
 
@@ -168,6 +168,10 @@ def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_pa
     admin = own_server.admin()
     admin.create_stream("A")
     admin.publish([(f"A.{number % 3}", b"%d" % number, {"K": f"v{number}", "Q": "1"}) for number in range(30)])
+    # A mirror that answers for the stream and lacks most of it changes nothing.
+    admin.create_stream("A_COPY", subjects=[], mirror={"name": "A"}, mirror_direct=True, max_msgs=3)
+    while admin.state("A_COPY")["last_seq"] < 30:
+        time.sleep(0.02)
     lake = tmp_path / "lake"
     run_on(own_server, Archive("A", str(lake), "json", Partitioning(())))
     admin.api("STREAM.MSG.DELETE.A", {"seq": 4})
@@ -185,9 +189,30 @@ def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_pa
         run_on(own_server, verify)
     said = "1 missing (sequence 7); 1 twice (sequence 12); 1 different (sequence 9)"
     assert str(caught.value).endswith(f"is not as stream A: {said}")
-    # What the checkpoint knows as archived is missing, also at the end.
+    # Rows that no batch has brought: another stream's, before the first and behind the last message, and one of a
+    # message that never was.
+    invented = [
+        line.replace('"sequence":30,', f'"sequence":{number},') for line in lines[-1:] for number in (-5, 0, 36, 10**9)
+    ]
+    invented += [line.replace('"stream":"A"', '"stream":"B"') for line in lines if '"sequence":4,' in line]
+    others = [line for line in lines if '"sequence":4,' not in line]
+    file.write_bytes(gzip.compress("\n".join(others + invented).encode()))
+    with pytest.raises(
+        SparkError, match=r"5 never archived \(sequence -5, 0, 4, 36, 1000000000\); 1 archived messages are gone"
+    ):
+        run_on(own_server, verify)
+    record = lake / "_jetlake" / "record.json"
+    known = record.read_text()
+    (lake / "_jetlake" / ".record.json.crc").unlink()
+    for counted, said in ((40, "10 archived messages are gone from the archive, and"), (25, "5 more than the 25 that")):
+        record.write_text(json.dumps({**json.loads(known), "messages": counted}))
+        file.write_bytes(gzip.compress("\n".join(lines).encode()))
+        with pytest.raises(SparkError, match=said):
+            run_on(own_server, verify)
+    record.write_text(known)
+    # What the checkpoint knows as archived is missing, also at the end; one of them is gone from the stream as well.
     file.unlink()
-    with pytest.raises(SparkError, match=r"29 missing \(sequence 1, 2, 3, 5"):
+    with pytest.raises(SparkError, match=r"29 missing \(sequence 1, 2, 3, 5.*; 1 archived messages are gone"):
         run_on(own_server, verify)
     admin.api("STREAM.DELETE.A")
     admin.create_stream("A")
@@ -197,6 +222,25 @@ def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_pa
         admin.create_stream("B", subjects=["b"])
         with pytest.raises(ConfigError, match=complaint):
             run_on(own_server, wrong)
+
+
+def test_an_archive_knows_where_it_begins_and_how_much_it_has_taken(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 60)
+    archive = Archive("A", str(tmp_path), start="seq:21", partitioning=Partitioning(()))
+    run_on(server, archive, batch_messages=10)
+    expected = {"the same": 40, "before the archive begins": 20}
+    assert dict(run_on(server, Verify("A", str(tmp_path))).summary.facts) == expected
+    for file in tmp_path.glob("batch-00000000-*"):
+        file.rename(tmp_path / f"_{file.name}")
+    with pytest.raises(SparkError, match=r"10 missing \(sequence 21, 22, "):
+        run_on(server, Verify("A", str(tmp_path)))
+    # The same when the stream no longer has them.
+    admin.api("STREAM.PURGE.A", {"seq": 41})
+    with pytest.raises(SparkError, match="10 archived messages are gone from the archive, and from the stream"):
+        run_on(server, Verify("A", str(tmp_path)))
 
 
 def test_headers_are_kept_byte_for_byte_when_asked_for_and_told_of_otherwise(spark, server_of, run_on, tmp_path):
@@ -223,10 +267,8 @@ def test_headers_are_kept_byte_for_byte_when_asked_for_and_told_of_otherwise(spa
     assert b"Nats-Msg-Id: A:2\r\n" in base64.b64decode(second["hdrs"])
 
 
-def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):
+def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path, monkeypatch):
     from deltalake import DeltaTable
-
-    from jetlake.spark.pipelines.lake.delta_sink import DeltaSink
 
     server = server_of("nats-server")
     admin = server.admin()
@@ -243,6 +285,13 @@ def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):
     for batch in (0, 0, 1, 0):
         sink.add(rows, batch)
     assert DeltaTable(str(tmp_path / "again")).to_pyarrow_table().num_rows == 2
+    # A disk without enough room for what is aside: told before the package meets it with a panic.
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_sink, "_ROOM", 1e15)
+        with pytest.raises(SparkError, match=rf"no space is left on the disk of {tmp_path}/again: \d+ bytes are free"):
+            sink.add(rows, 2)
+    assert not sink.add(rows, 2)
+    assert DeltaTable(str(tmp_path / "again")).to_pyarrow_table().num_rows == 3
 
 
 def test_a_delta_table_takes_a_large_batch_in_little_memory(spark, server_of, run_on, tmp_path):
@@ -328,6 +377,43 @@ def test_what_is_archived_stays_though_its_batch_is_repeated_and_the_stream_has_
     admin.fill("A", 5)
     run_on(server, archive)
     assert dict(run_on(server, Verify("A", str(tmp_path))).summary.facts) == {"gone from the stream": 20, "the same": 5}
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_a_batch_that_is_aside_is_finished_though_the_stream_has_lost_it(
+    spark, server_of, run_on, tmp_path, format_name, monkeypatch
+):
+    """Killed when the rows are aside and before they are in the table, or in their places."""
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    archive = Archive("A", str(tmp_path), format_name)
+    sink, step = (DeltaSink, "_append") if format_name == "delta" else (FolderSink, "_place")
+
+    def dies(*_):
+        raise OSError("killed")
+
+    for rows in (20, 10):
+        admin.fill("A", rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(sink, step, dies)
+            with pytest.raises(SparkError, match="killed"):
+                run_on(server, archive)
+        admin.api("STREAM.PURGE.A")
+        run_on(server, archive)
+    assert dict(run_on(server, Verify("A", str(tmp_path))).summary.facts) == {"gone from the stream": 30}
+    assert not [*(tmp_path / "_jetlake" / "staging").glob("*")]
+    # What is aside and not whole is read again, and what is not there any more is told.
+    admin.fill("A", 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, step, dies)
+        with pytest.raises(SparkError, match="killed"):
+            run_on(server, archive)
+    admin.api("STREAM.PURGE.A")
+    (file, *_) = (tmp_path / "_jetlake" / "staging").rglob("part-*.parquet")
+    file.unlink()
+    with pytest.raises(SparkError, match="messages 31 to 40 of stream A are gone before they were read"):
+        run_on(server, archive)
 
 
 @pytest.mark.parametrize("format_name", ["parquet", "json"])

@@ -8,11 +8,11 @@ import deltalake
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.pipelines.archive.archive import Archive
-from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.lake_lock import LOCK
-from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
-from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
+from jetlake.spark.pipelines.archive import Archive
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.lake_lock import LOCK
+from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
+from jetlake.spark.pipelines.sql_file import parse_sql_file
 
 pytestmark = pytest.mark.spark
 
@@ -183,3 +183,19 @@ def test_a_delta_table_that_somebody_has_changed_is_not_begun_anew(orders, run_o
     deltalake.DeltaTable(lake).restore(0)
     run_on(orders, archive)
     assert rows() == 11
+    # Restored to an older version the table still says that it has every batch.
+    newest = deltalake.DeltaTable(lake).version()
+    deltalake.DeltaTable(lake).restore(0)
+    for _ in range(2):
+        with pytest.raises(
+            SparkError, match=rf"was restored to an older version .* Restore version {newest} or a later"
+        ):
+            run_on(orders, archive)
+        assert rows() == 10
+        orders.admin().publish([("orders.x", b"{}")])
+    deltalake.DeltaTable(lake).restore(newest)
+    run_on(orders, archive)
+    assert rows() == 13
+    deltalake.write_deltalake(lake, deltalake.DeltaTable(lake).to_pyarrow_table().slice(0, 3), mode="overwrite")
+    with pytest.raises(SparkError, match="was restored to an older version or overwritten"):
+        run_on(orders, archive)

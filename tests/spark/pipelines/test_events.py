@@ -12,10 +12,10 @@ import jetlake
 from jetlake.cli.app import app
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.times import parse_time
-from jetlake.spark.pipelines.events.dead_letters import DeadLetters
-from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM, events_config
-from jetlake.spark.pipelines.events.health import Health
-from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.dead_letters import DeadLetters
+from jetlake.spark.pipelines.event_pipeline import EVENTS_STREAM, events_config
+from jetlake.spark.pipelines.health import Health
+from jetlake.spark.pipelines.sinks import Target
 
 pytestmark = pytest.mark.spark
 

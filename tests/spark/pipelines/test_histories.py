@@ -17,11 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from jetlake.model.encoding.times import format_time
 from jetlake.model.replies import StoredMessage
 from jetlake.spark.options.connection_options import ConnectionOptions
-from jetlake.spark.pipelines.archive.pacing import Pace
-from jetlake.spark.pipelines.archive.replay_source import archive_schema
-from jetlake.spark.pipelines.archive.replay_target import HELD_ID, ReplayTarget, find_target
-from jetlake.spark.pipelines.archive.replay_task import ReplayTask
-from jetlake.spark.pipelines.events.dead_letter_task import Death, letter_rows
+from jetlake.spark.pipelines.archive import archive_schema
+from jetlake.spark.pipelines.dead_letters import Death, letter_rows
+from jetlake.spark.pipelines.replay import HELD_ID, ReplayTarget, find_target
+from jetlake.spark.pipelines.replay_task import Pace, ReplayTask
 
 ROWS = 40
 SLICE = 10

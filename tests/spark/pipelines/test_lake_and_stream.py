@@ -9,7 +9,7 @@ import time
 import pytest
 from pyspark.errors import PySparkException
 
-from jetlake.spark.pipelines.archive.archive import Archive
+from jetlake.spark.pipelines.archive import Archive
 
 pytestmark = pytest.mark.spark
 

@@ -9,13 +9,11 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.pipelines.archive import replay_task
-from jetlake.spark.pipelines.archive.archive import ARCHIVE_COLUMNS
-from jetlake.spark.pipelines.archive.pacing import Pace
-from jetlake.spark.pipelines.archive.replay import Replay
-from jetlake.spark.pipelines.archive.replay_source import archive_schema
-from jetlake.spark.pipelines.archive.selection import Selection
-from jetlake.spark.pipelines.lake.folder_sink import FolderSink
+from jetlake.spark.pipelines import replay_task
+from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, archive_schema
+from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.replay import Replay, Selection
+from jetlake.spark.pipelines.replay_task import Pace
 
 pytestmark = pytest.mark.spark
 

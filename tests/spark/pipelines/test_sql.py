@@ -7,10 +7,10 @@ import json
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.progress import LATE
-from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
-from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
+from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
+from jetlake.spark.pipelines.sql_file import parse_sql_file
 
 pytestmark = pytest.mark.spark
 
@@ -211,6 +211,44 @@ def test_bad_and_late_rows_are_kept_or_counted_and_a_sink_begins_anew(spark, ser
         SparkError, match=r"odd.yml:11: sink hours-parquet in step hours: .*DIVIDE_BY_ZERO.*of EVENTS\)"
     ):
         run_on(server, file(figure="max(1 / number)"))
+
+
+UNADDRESSED = """\
+sources:
+  orders: {{stream: ORDERS, schema: "id bigint, country string", bad_rows: {bad}}}
+steps:
+  - {{name: large, sql: "SELECT id, country FROM orders WHERE id > 0"}}
+sinks:
+  - {{from: large, to: stream:OUT, subject: "OUT.{{country}}"{own}}}
+"""
+
+
+def test_rows_without_a_subject_go_to_the_bad_rows(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("ORDERS", subjects=["orders.>"])
+    countries = ["de", None, "new york", "", "a..b", "*", "a.>", "x*y", "fr"]
+    orders = [json.dumps({"id": number + 1, "country": name}).encode() for number, name in enumerate(countries)]
+    admin.publish([("orders.x", order) for order in orders] + [("orders.x", b"no JSON")])
+
+    def file(bad, own=""):
+        return SqlPipeline(parse_sql_file("f.yml", UNADDRESSED.format(bad=bad, own=own)))
+
+    run_on(server, file("stream:BAD"), checkpoint=str(tmp_path / "first"))
+    assert [message["subject"] for message in admin.messages("OUT")] == ["OUT.de", "OUT.x*y", "OUT.fr"]
+    bad = [message for message in admin.messages("BAD") if message["subject"] == "BAD.large-stream"]
+    rows = {json.loads(base64.b64decode(m["data"]))["id"]: base64.b64decode(m["hdrs"]).decode() for m in bad}
+    assert sorted(rows) == [2, 3, 4, 5, 6, 7]
+    assert "Bad-Row-Sink: large-stream\r\n" in rows[2]
+    assert "Bad-Row-Reason: the subject OUT.{country} is null, for a column in it is\r\n" in rows[2]
+    assert "Bad-Row-Reason: no subject to publish to: OUT.new york\r\n" in rows[3]
+    assert [message["subject"] for message in admin.messages("BAD")].count("BAD.ORDERS") == 1
+    # To a folder of its own, whatever the source does.
+    with pytest.raises(SparkError, match="column subject: it is null"):
+        run_on(server, file("drop", ", bad_rows: fail"), checkpoint=str(tmp_path / "second"))
+    run_on(server, file("drop", f', bad_rows: "json:{tmp_path}/bad"'), checkpoint=str(tmp_path / "third"))
+    found = spark.read.json(str(tmp_path / "bad")).collect()
+    assert sorted(json.loads(row.row)["id"] for row in found) == [2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("server", ["nats-server"], indirect=True)

@@ -12,12 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jetlake.spark.pipelines.archive.archive import Archive
-from jetlake.spark.pipelines.archive.replay_source import read_archive
+from jetlake.spark.pipelines.archive import Archive, Partitioning, read_archive
 from jetlake.spark.pipelines.console import collect_shown
-from jetlake.spark.pipelines.events.dead_letters import letters_as_messages
-from jetlake.spark.pipelines.lake.folder_sink import FolderSink
-from jetlake.spark.pipelines.lake.partitioning import Partitioning
+from jetlake.spark.pipelines.dead_letters import letters_as_messages
+from jetlake.spark.pipelines.folder_sink import FolderSink
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from jetlake import blocking, client
-from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.ordered.ordered import OrderedConsume
 from jetlake.client.pull.consume import Consume
 
 PAIRS = [(getattr(client, name), getattr(blocking, name)) for name in blocking.__all__ if hasattr(client, name)]

@@ -13,7 +13,7 @@ from jetlake.cli.app import app
 from jetlake.cli.command_table import COMMANDS
 from jetlake.cli.shared_options import SharedCommand
 
-_OTHERS = {"jetlake serve", "jetlake demo", "jetlake pipeline requeue"}
+_OTHERS = {"jetlake serve", "jetlake pipeline requeue"}
 """Commands whose help is their own, and another name of one."""
 _WITHOUT_JSON = {"jetlake completion", "jetlake dashboard"}
 

@@ -58,7 +58,7 @@ def test_saved_secrets_are_for_their_owner_only():
 
 def test_a_context_that_is_not_there_names_those_that_are():
     contexts.save_context("prod", Target())
-    with pytest.raises(ConfigError, match="saved ones: prod"):
+    with pytest.raises(ConfigError, match="saved: prod"):
         session(context="test")
 
 
@@ -135,5 +135,5 @@ def test_a_context_of_the_nats_command_for_pipelines(of_nats, monkeypatch):
 def test_a_context_that_nobody_has_names_those_of_both(of_nats):
     contexts.save_context("ours", Target())
     of_nats("theirs", url="nats://a:1")
-    with pytest.raises(ConfigError, match="saved ones: ours, theirs"):
+    with pytest.raises(ConfigError, match="saved: ours, theirs"):
         session(context="nobodys")

@@ -10,9 +10,10 @@ import sys
 
 import pytest
 
+from jetlake.cli.command_table import EXIT_INTERRUPTED
 from jetlake.cli.keyboard import read_standard_input, standard_input
 from jetlake.cli.main import main
-from jetlake.cli.session import EXIT_INTERRUPTED, Session, command, guarded
+from jetlake.cli.session import Session, command, guarded
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_an_interrupt_before_a_command_begins_leaves_nothing_behind(monkeypatch)
     assert ended.value.code == EXIT_INTERRUPTED
 
 
-@pytest.mark.parametrize("place", ["jetlake.cli.lazy.import_module", "jetlake.cli.app.app.main"])
+@pytest.mark.parametrize("place", ["jetlake.cli.app.import_module", "jetlake.cli.app.app.main"])
 def test_an_interrupt_while_modules_are_loaded_is_one_too(monkeypatch, place):
     def load(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

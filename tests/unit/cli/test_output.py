@@ -43,7 +43,7 @@ def test_a_narrow_terminal_does_without_what_can_be_spared_and_says_so(shown):
     out = shown(40, spare=[1, 3])
     assert "ORDERS" in out and "12,345" in out and "2026-11-15" in out
     assert "orders.new" not in out
-    assert "No room here for: Subjects\x1b" in out
+    assert "Hidden columns: Subjects\x1b" in out
 
 
 def test_a_dumb_terminal_has_its_own_width(shown):
@@ -102,9 +102,9 @@ def test_where_a_stream_is_in_its_cluster():
     assert output.cluster_facts(ClusterInfo(name="C", leader="n1", replicas=replicas)) == [
         ("Cluster", "C"),
         ("Leader", "n1"),
-        ("Replica n2", "current, heard 0.0s ago"),
-        ("Replica n3", "offline, 12 operations behind, heard 2.0s ago"),
+        ("Replica n2", "current, last contact 0.0s ago"),
+        ("Replica n3", "offline, 12 operations behind, last contact 2.0s ago"),
     ]
-    assert ("Leader", "none: an election is under way") in output.cluster_facts(ClusterInfo(name="C"))
+    assert ("Leader", "none (election in progress)") in output.cluster_facts(ClusterInfo(name="C"))
     # A single server leads itself.
     assert output.cluster_facts(ClusterInfo(leader="alone")) == output.cluster_facts(None) == []

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from jetlake.cli import output
-from jetlake.cli.commands.messages.bodies import filled, value_of
-from jetlake.cli.session import EXIT_INTERRUPTED, EXIT_USAGE, Session, guarded
+from jetlake.cli.command_table import EXIT_INTERRUPTED
+from jetlake.cli.message_content import filled, value_of
+from jetlake.cli.session import EXIT_USAGE, Session, guarded
 
 COMMAND = f"{sys.executable} -c 'from jetlake.cli.main import main; raise SystemExit(main())'"
 
@@ -29,7 +30,7 @@ def shell(line):
     ("line", "status", "error"),
     [
         ("--help >&-", 0, ""),
-        ("stream rm A --server nats://127.0.0.1:1 <&-", 3, "jetlake: no server answers"),
+        ("stream rm A --server nats://127.0.0.1:1 <&-", 3, "jetlake: can't connect"),
         ("stream add A --server nats://127.0.0.1:1 <&- >&- 2>&-", 3, ""),
         ("--help >/dev/full", 1, "jetlake: [Errno 28] No space left on device\n"),
     ],
@@ -73,7 +74,7 @@ def test_a_name_that_is_no_text_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         guarded(lambda: "A\udcff".encode(), Session({}, context=None))
     assert ended.value.code == EXIT_USAGE
-    assert capsys.readouterr().err == "jetlake: an argument is not text in UTF-8: 'A\\udcff'\n"
+    assert capsys.readouterr().err == "jetlake: an argument is not valid UTF-8: 'A\\udcff'\n"
 
 
 def test_ctrl_c_ends_a_question():
@@ -89,7 +90,7 @@ def test_ctrl_c_ends_a_question():
     os.close(follower)
     try:
         shown = b""
-        while b"Name of the stream:" not in shown:
+        while b"Stream name:" not in shown:
             shown += os.read(leader, 1024)
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
             time.sleep(0.01)  # An interrupt just before `input` sleeps would wait for the next key.

@@ -32,7 +32,7 @@ def test_durations(text, nanoseconds):
 
 @pytest.mark.parametrize("text", ["", "5", "1x", "m", "1d2", "--", "1 d", "d1", "1000y", "9" * 5000 + "d"])
 def test_durations_that_are_none(text):
-    with pytest.raises(click.BadParameter, match="length of time"):
+    with pytest.raises(click.BadParameter, match=r"is not a duration|is too long"):
         DURATION.convert(text, None, None)
 
 
@@ -56,7 +56,7 @@ def test_sizes(text, number):
 
 @pytest.mark.parametrize("text", ["", "x", "1XB", "-5", "1e3", "MB", "9000000TB", "9" * 400])
 def test_sizes_that_are_none(text):
-    with pytest.raises(click.BadParameter, match="size"):
+    with pytest.raises(click.BadParameter, match=r"is not a size|is too large"):
         SIZE.convert(text, None, None)
 
 
@@ -87,7 +87,7 @@ def test_a_starting_point_can_be_how_long_ago():
 
 @pytest.mark.parametrize("text", ["first", "2026-01-31", "-5", "1.5"])
 def test_starting_points_that_are_none(text):
-    with pytest.raises(click.BadParameter, match="starting point"):
+    with pytest.raises(click.BadParameter, match="start position"):
         DELIVER.convert(text, None, None)
 
 

@@ -25,7 +25,7 @@ async def test_objects_hide_what_only_the_client_calls(fake):
     pending = await js.publish_async("s.1", b"x")
     shown = {
         js: {"api"},
-        subscription: {"receive", "ended", "wind_down", "settle", "abandon", "reconnected", "sid"},
+        subscription: {"receive", "ended", "wind_down", "await_answers", "abandon", "reconnected", "sid"},
         consumer.fetch(1): {"receive", "ended", "forbidden", "disconnected"},
         consumer.consume(): {"failed", "report", "will_be_emptied"},
         stream_handle(js.api, "S").ordered(): {"fetch_once"},

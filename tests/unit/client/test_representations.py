@@ -25,7 +25,7 @@ async def test_handles(fake):
         assert repr(reading) == "<Consume of 'C' of 'S' reading 0 waiting>"
     assert repr(reading) == "<Consume of 'C' of 'S' ended 0 waiting>"
     ordered = stream_handle(client.jetstream().api, "S").ordered()
-    assert repr(ordered) == "<OrderedConsumer of 'S' behind sequence 0>"
+    assert repr(ordered) == "<OrderedConsumer of 'S' after sequence 0>"
     assert repr(ordered.consume()) == "<OrderedConsume of 'S' not started 0 waiting>"
     assert repr(ordered.fetch(1)) == "<OrderedFetch of 'S': await it, or iterate over it>"
 

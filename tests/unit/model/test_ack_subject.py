@@ -37,6 +37,7 @@ def test_version_1() -> None:
     assert parse_ack_subject(subject) == parse_ack_subject(subject.decode()) == SAMPLE
     assert format_v1(SAMPLE) == subject
     assert SAMPLE.timestamp == datetime(2026, 11, 15, 6, 17, 30, 773196, UTC)
+    assert (SAMPLE.num_delivered, SAMPLE.num_pending) == (SAMPLE.delivered, SAMPLE.pending)
 
 
 @pytest.mark.parametrize("more", [b"", b".token", b".x.y.z"])

@@ -17,6 +17,7 @@ from jetlake.model.encoding import codec
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.requests import ConsumerCreateRequest, StreamCreateRequest
 from jetlake.model.rules import consumer_rules, stream_rules
+from jetlake.model.steps import finish
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.server.engine.api.metadata import REQUIRED_LEVEL, with_stored_metadata
@@ -121,7 +122,7 @@ def test_consumer_create(case: dict[str, Any]) -> None:
         named = consumer_rules.check_consumer_request(request, stream="S", consumer=config.name)
         checked = consumer_rules.check_consumer(named, rules)
         if stream.retention == "workqueue":
-            consumer_rules.check_workqueue(checked, [])
+            finish(consumer_rules.check_workqueue(checked, []))
         return checked
 
     expected = case["verdict"]
@@ -176,7 +177,7 @@ def test_workqueue(case: dict[str, Any]) -> None:
 
     def check() -> ConsumerConfig:
         checked = consumer_rules.check_consumer(config)
-        consumer_rules.check_workqueue(checked, others)
+        finish(consumer_rules.check_workqueue(checked, others))
         return checked
 
     assert_same(verdict(check), case["verdict"])

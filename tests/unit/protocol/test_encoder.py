@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Connect, Err, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
+from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser, ServerParser
 
 TOKENS = st.text("abcXYZ019._$*>-", min_size=1, max_size=12).map(str.encode)
@@ -83,3 +84,22 @@ def test_a_run_is_its_frames(sizes, is_one_subject):
     numbers = [b"%03d" % number for number in range(len(sizes))]
     frames = map(encoder.pub, subjects, [b"_INBOX.7" + number for number in numbers], payloads)
     assert encoder.pub_run(subjects, b"_INBOX.7", numbers, payloads) == b"".join(frames)
+
+
+def test_templates_are_what_the_functions_encode():
+    assert encoder.msg(b"a", b"1", b"", b"xy") == encoder.MSG_FRAME % (b"a", b"1", 2, b"xy")
+    assert encoder.msg(b"a", b"1", b"r", b"xy") == encoder.MSG_REPLY_FRAME % (b"a", b"1", b"r", 2, b"xy")
+    assert encoder.hmsg(b"a", b"1", b"", b"h", b"xy") == encoder.HMSG_FRAME % (b"a", b"1", 1, 3, b"h", b"xy")
+    assert encoder.hmsg(b"a", b"1", b"r", b"h", b"xy") == encoder.HMSG_REPLY_FRAME % (
+        b"a",
+        b"1",
+        b"r",
+        1,
+        3,
+        b"h",
+        b"xy",
+    )
+    assert encoder.pub(b"r", b"", b"+ACK") == encoder.ACK_FRAME % b"r"
+    assert encoder.pub_each([b"r", b"s"], b"+ACK") == encoder.ACK_FRAME % b"r" + encoder.ACK_FRAME % b"s"
+    assert encoder.status(b"404 No Messages") == encode_headers(status=404, description="No Messages")
+    assert encoder.status(b"408 X", b"K: v\r\n") == encode_headers({"K": "v"}, 408, "X")

@@ -5,10 +5,16 @@ import sys
 
 import pytest
 
+from jetlake.server.config.options import Options
+from jetlake.server.shell.sockets import listen_all
+
 AT_LISTEN = """
 import sys
 import jetlake.server.shell.sockets as sockets
 def listen(host, port):
+    if port > 0:
+        print("port", port)  # a listener beside the one for clients
+        return []
     print(*sys.modules)
     raise SystemExit(0)
 sockets.listen = listen
@@ -36,12 +42,17 @@ def modules(program, *arguments):
 
 
 @pytest.mark.parametrize("flags", [["-sd"], ["--no_jetstream", "-sd"]])
-def test_little_is_loaded_before_the_port_listens(tmp_path, flags):
-    loaded = modules(AT_LISTEN, *flags, tmp_path)
+@pytest.mark.parametrize("config", ["", "websocket { port: 1, no_tls: true }\nhttp_port: 2\n"], ids=["flags", "file"])
+def test_little_is_loaded_before_all_ports_listen(tmp_path, config, flags):
+    """The port for clients is the last: whoever finds it open finds WebSocket and monitoring open too."""
+    file = tmp_path / "server.conf"
+    file.write_text(config)
+    loaded = modules(AT_LISTEN, *(["-c", file] if config else []), *flags, tmp_path / "store")
+    assert ({"1", "2"} if config else set()) <= loaded
     assert "jetlake.server.config.options" in loaded
     for name in ("asyncio", "ssl", "logging", "uvloop", "jetlake.server.shell.server", "jetlake.server.engine"):
         assert name not in loaded
-    assert len([name for name in loaded if name.startswith("jetlake")]) < 30
+    assert len([name for name in loaded if name.startswith("jetlake")]) < (40 if config else 30)
 
 
 def test_a_server_with_something_to_recover_listens_when_it_has_recovered(tmp_path):
@@ -64,3 +75,11 @@ def test_a_server_without_jetstream_loads_no_engine(tmp_path):
         "click",
     ):
         assert name not in loaded
+
+
+def test_every_address_of_the_options_is_listened_on():
+    opened = (*listen_all(Options(port=0, http_port=0).with_websocket(0)), *listen_all(Options(port=0)))
+    assert [sockets is not None for sockets in opened] == [True, True, True, False, False, True]
+    for sockets in opened:
+        for each in sockets or ():
+            each.close()

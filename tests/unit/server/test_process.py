@@ -1,10 +1,13 @@
 """What `jetlake serve` sets for its process."""
 
 import gc
+import time
 import weakref
+from itertools import count
 
 import pytest
 
+from jetlake.server import process
 from jetlake.server.process import GarbageCollection, without_collections
 
 
@@ -59,6 +62,50 @@ def test_a_busy_server_puts_a_full_collection_off_until_there_is_much_to_collect
     turns.count = 2000
     collection.run_due()
     assert node() is None
+
+
+def make_garbage(number):
+    """Cycles that only a full collection finds."""
+    nodes = [[] for _ in range(number)]
+    for node in nodes:
+        node.append(node)
+    gc.collect(1)
+
+
+def test_garbage_does_not_put_its_own_collection_off(turns, monkeypatch):
+    monkeypatch.setattr(process, "_DUE_BUSY", 10)
+    monkeypatch.setattr(time, "perf_counter", count(1, 60).__next__)  # Every collection takes a minute.
+    collection = GarbageCollection(turns)
+    collection.start()
+    most = 0
+    for _ in range(30):
+        make_garbage(20_000)
+        most = max(most, len(gc.get_objects()))
+        turns.count += 1000
+        collection.run_due()
+    assert most < 150_000, "a busy server"
+    make_garbage(20_000)
+    collection.run_due()
+    assert len(gc.get_objects()) < 10_000, "a quiet one"
+
+
+def test_many_objects_put_a_collection_off_in_proportion(turns, monkeypatch):
+    monkeypatch.setattr(process, "_DUE_BUSY", 1)
+    collection = GarbageCollection(turns)
+    collection.start()
+    kept = [[] for _ in range(200_000)]
+    turns.count += 1000
+    collection.run_due()
+    node = garbage()
+    make_garbage(20_000)
+    turns.count += 1000
+    collection.run_due()
+    assert node() is not None, "a tenth is new"
+    make_garbage(60_000)
+    turns.count += 1000
+    collection.run_due()
+    assert node() is None
+    assert len(kept) == 200_000
 
 
 def test_new_objects_alone_start_no_full_collection(turns):

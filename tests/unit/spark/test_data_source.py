@@ -1,9 +1,13 @@
-"""What a Python process of Spark's loads for source and sink: it starts often, and much of its start is this."""
+"""What Spark's Python processes load for source and sink, and what the driver refuses before there are tasks."""
 
 import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import StructType
+
+from jetlake.errors import ConfigError
+from jetlake.spark.data_source import JetStream
 
 FOLLOWER = """
 import sys
@@ -19,11 +23,11 @@ WORKER = """
 import sys
 import pyspark.worker
 from pyspark.sql import types as t
-from jetlake.client.tables.columns.frame_split import split_frames
-from jetlake.client.tables.columns.message_columns import columns_of_deliveries, columns_of_direct_gets
+from jetlake.client.tables.frames import split_frames
+from jetlake.client.tables.message_columns import columns_of_deliveries, columns_of_direct_gets
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.reading.schema import make_row_builder
+from jetlake.spark.schema import make_row_builder
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
 
 headers = t.MapType(t.StringType(), t.ArrayType(t.StringType()))
@@ -45,7 +49,7 @@ def answered(own):
     added = [b"Nats-Stream: S", b"Nats-Subject: S.a", b"Nats-Sequence: 1", b"Nats-Time-Stamp: 2026-01-01T00:00:00Z"]
     block = b"NATS/1.0\\r\\n" + own + b"\\r\\n".join([*added, b"", b""])
     data = bytearray(framed(b"_INBOX.a", b"", block, b"x"))
-    return columns_of_direct_gets(data, split_frames(data, len(data)))[0]
+    return columns_of_direct_gets(data, split_frames(data, len(data)), "S")[0]
 
 found = [delivered(b""), delivered(b"NATS/1.0\\r\\nK: v\\r\\n\\r\\n"), answered(b""), answered(b"K: v\\r\\n")]
 batches = [builder.build(messages) for messages in found]
@@ -64,3 +68,17 @@ print(*sorted({"pandas"} & set(sys.modules)))
 def test_a_process_loads_nothing_that_it_can_do_without(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "reason"),
+    [
+        (StructType().add("subject", "string").add("id", "long"), {}, "column id does not exist: messages have stream"),
+        (StructType().add("sequence", "string"), {}, "column sequence is bigint, not string"),
+        (StructType().add("value", "string"), {}, "column value needs option payloadFormat"),
+    ],
+)
+@pytest.mark.parametrize("method", ["reader", "streamReader"])
+def test_columns_that_messages_do_not_have_are_refused_by_the_driver(schema, options, reason, method):
+    with pytest.raises(ConfigError, match=reason):
+        getattr(JetStream({"stream": "S", **options}), method)(schema)

@@ -7,7 +7,7 @@ from pyspark import SparkContext
 
 import jetlake.spark
 from jetlake.errors import SparkError
-from jetlake.spark import java
+from jetlake.spark.session import check_java
 
 
 def put_java(folder, version):
@@ -31,11 +31,11 @@ def test_an_old_java_is_named(tmp_path, monkeypatch, version, number):
     put_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkError, match=f"is Java {number}, and Spark needs Java 17"):
-        java.check_java()
+        check_java()
 
 
 @pytest.mark.parametrize("version", ["17.0.1", "21", "25-ea"])
 def test_a_java_that_is_new_enough(tmp_path, monkeypatch, version):
     put_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    java.check_java()
+    check_java()

@@ -12,13 +12,14 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from jetlake.client.tables.columns.message_columns import MessageColumns
-from jetlake.client.tables.reading.headers import header_maps
+from jetlake.client.tables.message_columns import MessageColumns
+from jetlake.client.tables.rows import header_maps
 from jetlake.errors import BadPayloadError, ConfigError, RowPublishError
 from jetlake.protocol.headers import Headers
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.reading.schema import COLUMNS, make_row_builder, schema_ddl
+from jetlake.spark.pipelines.replay_task import _renaming
+from jetlake.spark.schema import COLUMNS, make_row_builder, schema_ddl
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
 from jetlake.spark.sink.writer import _messages
 
@@ -182,10 +183,36 @@ def test_row_ids_name_query_batch_partition_row_and_content():
     assert ids == [message.message_id.decode() for message in encode(rows, ["subject", "data"], first_row=10)]
 
 
+def test_subjects_that_may_be_requests_are_refused_unless_asked_for():
+    rows = [{"subject": "a", "data": b""}, {"subject": "$JS.API.STREAM.PURGE.S", "data": b""}]
+    with pytest.raises(RowPublishError, match=r"row 6 .*PURGE.*allowSystemSubjects=true"):
+        encode(rows, ["subject", "data"], first_row=5)
+    asked = {"allowSystemSubjects": "true"}
+    assert [message.subject for message in encode(rows, ["subject", "data"], asked)][1].startswith(b"$JS")
+    with pytest.raises(ConfigError, match="allowSystemSubjects=true"):
+        SinkOptions.of({"subject": "$KV.bucket.key"})
+    assert SinkOptions.of({"subject": "$KV.bucket.key", **asked}).subject == "$KV.bucket.key"
+
+
+def test_a_replay_refuses_what_a_subject_becomes():
+    maps = (("a.>", "$KV.b.>"), ("$KV.c.>", "c.>"))
+    assert _renaming(maps, system=False)(b"$KV.c.x") == b"c.x"
+    assert _renaming(maps, system=True)(b"a.x") == b"$KV.b.x"
+    for subject, given in ((b"a.x", maps), (b"$JS.API.STREAM.PURGE.S", ())):
+        with pytest.raises(RowPublishError, match="--allow-system-subjects"):
+            _renaming(given, system=False)(subject)
+
+
 def test_ids_of_the_source():
-    rows = [{"subject": "a", "data": b"x", "stream": "S", "sequence": 9}]
-    names = ["subject", "data", "stream", "sequence"]
-    assert encode(rows, names, {"messageId": "source"})[0].message_id == b"S:9"
+    """Two streams of one name, and a stream that was recreated, differ by the times of their messages."""
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
+    row = {"subject": "a", "data": b"x", "stream": "S", "sequence": 9, "timestamp": at}
+    names = ["subject", "data", "stream", "sequence", "timestamp"]
+    rows = [row, {**row, "timestamp": at + datetime.timedelta(microseconds=1)}]
+    ids = [message.message_id for message in encode(rows, names, {"messageId": "source"})]
+    assert ids == [b"S:9:1767323045000006", b"S:9:1767323045000007"]
+    with pytest.raises(RowPublishError, match="timestamp is null"):
+        encode([{**row, "timestamp": None}], names, {"messageId": "source"})
 
 
 def test_without_ids_and_headers_there_is_no_header():
@@ -293,6 +320,7 @@ def test_a_date_that_no_payload_can_hold_is_named(name):
         (["subject", "m"], {"payloadFormat": "json"}, {"m": t.ArrayType(MONTHS)}, "column m holds an interval of"),
         (["subject", "data"], {"messageId": "column"}, {}, "column msg_id"),
         (["subject", "data"], {"messageId": "source"}, {}, "column stream"),
+        (["subject", "data", "stream", "sequence"], {"messageId": "source"}, {}, "column timestamp .* is missing"),
     ],
 )
 def test_schemas_that_cannot_be_published(names, options, changed, reason):

@@ -126,6 +126,57 @@ def test_plain_tests_get_the_blocking_names(pytester):
     pytester.runpytest_subprocess("-q", "-p", "no:asyncio").assert_outcomes(passed=2)
 
 
+CASES = """
+import asyncio
+import inspect
+import unittest
+
+import jetlake
+import pytest
+
+
+class ServerCase:
+    @pytest.fixture(autouse=True)
+    def with_server(self, jetlake_server, jetlake_js, jetlake_clock):
+        self.server, self.js, self.clock = jetlake_server, jetlake_js, jetlake_clock
+
+    async def test_async(self):
+        stream = self.js.create_stream("MINE", max_age=60)
+        async with jetlake.connect(self.server.url) as client:
+            assert (await client.jetstream().publish("MINE", b"1")).seq == 1
+        self.clock.advance(61)
+        assert stream.info().state.messages == 0
+
+
+class TestIsolated(ServerCase, unittest.IsolatedAsyncioTestCase):
+    pass
+
+
+class TestAsDjangoDoes(ServerCase, unittest.TestCase):
+    def __call__(self, result=None):
+        method = getattr(self, self._testMethodName)
+        setattr(self, self._testMethodName, lambda: asyncio.run(method()))
+        return super().__call__(result)
+
+
+def test_one_server_for_all(jetlake_session_server):
+    with jetlake.blocking.connect(jetlake_session_server.url) as client:
+        client.jetstream().create_stream("SHARED")
+
+
+@pytest.mark.asyncio
+async def test_the_same_server(jetlake_session_server):
+    async with jetlake.connect(jetlake_session_server.url) as client:
+        assert await client.jetstream().stream_names() == ["SHARED"]
+"""
+
+
+def test_test_cases_with_loops_of_their_own_and_a_server_for_the_session(pytester):
+    pytester.makepyfile(CASES.replace("import jetlake\n", "import jetlake\nimport jetlake.blocking\n"))
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=4)
+    pytester.runpytest_subprocess("-q", "--jetlake-real").assert_outcomes(passed=2, skipped=2)
+
+
 def test_an_async_test_that_nobody_runs_is_told_what_to_set(pytester):
     pytester.makepyfile(UNMARKED)
     result = pytester.runpytest_subprocess("-q")

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.settings.wire_values import check_request
-from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
+from jetlake.errors import (
+    ApiError,
+    BadSubjectError,
+    ClientConnectionError,
+    ConnectionClosedError,
+    InvalidOptionError,
+    JetlakeError,
+    JetStreamNotEnabledError,
+    NoRespondersError,
+)
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.fields import Value
 from jetlake.protocol.subjects import is_valid_publish
 
-__all__ = ["NO_LEADER", "ApiCaller", "check_name"]
+__all__ = ["NO_LEADER", "ApiCaller", "check_name", "is_passing", "until_ready"]
 
+T = TypeVar("T")
 ReplyT = TypeVar("ReplyT", bound=Value)
 ItemT = TypeVar("ItemT")
 
@@ -42,6 +52,56 @@ NO_LEADER = 10008
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
+_TOO_MANY_REQUESTS = 429
+_SERVER_FAILED = 500
+
+# An election takes less than this, and is nothing to report.
+_REPORT_FIRST_S = 10.0
+_REPORT_MAX_S = 600.0
+_READY_WAIT_MAX_S = 2.0
+
+
+def is_passing(error: JetlakeError) -> bool:
+    """Return whether the same call may succeed later: no answer, no connection, no leader, JetStream not there yet."""
+    if isinstance(error, ApiError):
+        return error.code >= _SERVER_FAILED or error.code == _TOO_MANY_REQUESTS
+    return isinstance(error, (ClientConnectionError, TimeoutError)) and not isinstance(error, ConnectionClosedError)
+
+
+async def until_ready(
+    connection: Connection,
+    call: Callable[[], Awaitable[T]],
+    report: Callable[[Exception], None],
+    give_up_s: float | None = None,
+) -> T:
+    """Return the result of the call, made again with back-off while the server is not ready.
+
+    Args:
+        connection: its event loop has the time.
+        call: makes one attempt.
+        report: called with the reason of a lasting failure, after ten seconds and then at growing intervals.
+        give_up_s: after how long the failure is raised. Default: never.
+
+    Raises:
+        JetlakeError: trying again cannot help, or did not for too long.
+    """
+    now = connection.loop.time
+    began = now()
+    wait_s = _RETRY_FIRST_S
+    report_s = _REPORT_FIRST_S
+    report_at = began + report_s
+    while True:
+        try:
+            return await call()
+        except JetlakeError as error:
+            if not is_passing(error) or (give_up_s is not None and now() - began >= give_up_s):
+                raise
+            if now() >= report_at:
+                report(error)
+                report_s = min(_REPORT_MAX_S, 2 * report_s)
+                report_at = now() + report_s
+        await asyncio.sleep(wait_s)
+        wait_s = min(_READY_WAIT_MAX_S, 2 * wait_s)
 
 
 def check_name(what: str, name: str) -> str:
@@ -108,7 +168,7 @@ class ApiCaller:
         Raises:
             ApiError: the server refused; the subclass and `err_code` say why.
             BadSubjectError: a name or filter in the request's subject is too long, or has a blank.
-            JetStreamNotEnabledError: nobody answers.
+            JetStreamNotEnabledError: no server answers.
             RequestTimeoutError: no answer in time.
         """
         subject = self.subject(verb, *names)

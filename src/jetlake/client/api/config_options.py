@@ -115,7 +115,7 @@ class RestoreOptions(StreamOptions, total=False):
     """The options of a stream that is restored."""
 
     name: str
-    """Name of the new stream. Default: that of the stream that was backed up."""
+    """Name of the new stream. Default: the name of the stream that was backed up."""
 
 
 class ConsumerOptions(TypedDict, total=False):

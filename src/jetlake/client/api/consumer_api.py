@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,8 +14,8 @@ from jetlake.client.api.config_options import configured
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.consumer_features import CONSUMER_FEATURES, FEATURE_PREFIX, STRICT_ACKS, features_of
-from jetlake.model.encoding.durations import Seconds
-from jetlake.model.encoding.times import time_text
+from jetlake.model.encoding.durations import Seconds, nanoseconds
+from jetlake.model.encoding.times import format_time, start_text, time_text
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import ConsumerCreateReply, ConsumerPauseReply
 from jetlake.model.requests import ConsumerCreateRequest, ConsumerPauseRequest
@@ -26,6 +27,8 @@ __all__ = ["consumer_config", "create_consumer", "pause_consumer", "with_feature
 
 def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
     """Return the configuration of a consumer that the options describe; acknowledgements are explicit by default."""
+    if given := options.get("durable_name") or options.get("name"):
+        raise InvalidOptionError(f"the name comes first, and makes a consumer durable: create_consumer({given!r}, …)")
     if name is not None:
         check_name("consumer", name)
     elif durable:
@@ -54,9 +57,10 @@ async def create_consumer(
         if not is_valid_subscribe(config.filter_subject.encode()):
             raise InvalidOptionError(f"filter_subject {config.filter_subject!r} is not a subject")
         names.append(config.filter_subject)
-    request = ConsumerCreateRequest(
-        stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
-    )
+    config = msgspec.structs.replace(config, name=name)
+    if config.opt_start_time is not None:
+        config = msgspec.structs.replace(config, opt_start_time=start_text(config.opt_start_time))
+    request = ConsumerCreateRequest(stream_name=stream, config=config, action=action)
     return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request, timeout_s=timeout_s)
 
 
@@ -99,10 +103,11 @@ async def pause_consumer(
     Raises:
         ConsumerNotFoundError: no consumer has that name.
     """
-    if isinstance(until, (int, float)):
-        until = timedelta(seconds=until)
-    if isinstance(until, timedelta):
-        until = datetime.now(UTC) + until
-    body = ConsumerPauseRequest() if until is None else ConsumerPauseRequest(pause_until=time_text(until))
+    text: str | None
+    if isinstance(until, (int, float, timedelta)):
+        text = format_time(time.time_ns() + nanoseconds(until))
+    else:
+        text = time_text(until) if until is not None else None
+    body = ConsumerPauseRequest() if text is None else ConsumerPauseRequest(pause_until=text)
     check_name("stream", stream)
     return await api.call(ConsumerPauseReply, "CONSUMER.PAUSE", stream, check_name("consumer", name), body=body)

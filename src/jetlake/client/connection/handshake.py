@@ -1,4 +1,4 @@
-"""The handshake: the server's INFO and the client's CONNECT, the same for every kind of connection."""
+"""The handshake: the server's INFO, TLS and the client's CONNECT, for asyncio and blocking connections."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerI
 
     Raises:
         AuthorizationError: the server asks for a signature without giving a nonce.
-        InvalidOptionError: a function is to be asked, which this kind of connection does not do.
+        InvalidOptionError: a function gives the credentials, which this kind of connection does not support.
     """
     user, password, token, credentials = options.user, options.password, options.token, options.credentials
     if callable(user) or callable(password) or callable(token) or callable(credentials):

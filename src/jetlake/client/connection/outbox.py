@@ -1,51 +1,46 @@
-"""What a connection writes: one write for each turn of the event loop, and kept up to a limit while there is no server.
+"""The writing half of a connection: one write for each turn of the event loop.
 
-A lone request goes out at once, so that nothing waits for the end of a turn that is otherwise idle.
+What is always true:
 
-The reasons are in decision 15 (docs/decisions).
+- `turn_frames` are the frames of this turn. While no server is connected they are empty. While they are not empty, the
+  write at the end of the turn is scheduled: code that finds them filled may append without another check.
+- A frame is in `turn_frames`, in `_kept`, or handed to the socket. Only publishes and requests that were not handed to
+  the socket are kept for the next server, up to a limit: whether the others arrived is unknown.
+- The next server gets the subscriptions first, then what receivers send again, then the kept frames: an acknowledgement
+  never overtakes a publish that was called before it.
+- A lone request is written at once, since it would wait for the end of a turn that is otherwise idle.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from jetlake.client.messages.ready import READY, Ready
+from jetlake.client.messages.ready import READY, Deferred, Ready
 from jetlake.client.messages.statistics import Traffic
 from jetlake.errors import ConnectionClosedError, JetlakeError, OutboundBufferFullError
 
 if TYPE_CHECKING:
     from jetlake.client.connection.wire_protocol import WireProtocol
-    from jetlake.client.messages.message import Message
-
-__all__ = ["BackPressure", "Outbox", "check_loop"]
 
 _TURN_BYTES_MAX = 64 * 1024
 _TURN_FRAMES_MAX = 256
 """Frames of one turn that are written before its end, so that the server works while a thousand messages are acked."""
-
-Confirm = Callable[[bytes, bytes, float | None], Awaitable["Message"]]
-"""Sends an acknowledgement to a subject, and waits so many seconds for the answer."""
 
 Grow = Callable[[], tuple[bytes, int]]
 """Returns all frames that a publisher has gathered until they are written, and how many they are."""
 
 
 class Outbox:
-    """Frames on their way to the connected server.
-
-    Messages answer through it too, so that an acknowledgement is one call.
+    """Frames on their way to the connected server; the base of `Connection`, so that a write is one call.
 
     Args:
         loop: the event loop.
         kept_bytes_max: most bytes that are kept while there is no server.
-        confirm: sends an acknowledgement and waits for the answer.
-        check_size: refuses headers and payloads of more bytes than the server takes.
 
     Attributes:
-        frames: what is written at the end of this turn; always this list. Who finds it filled may add to it, since
-            then there is a socket and the write is scheduled.
+        turn_frames: what is written at the end of this turn; always this list.
         traffic: counts what is sent and received.
     """
 
@@ -56,29 +51,19 @@ class Outbox:
         "_kept",
         "_kept_bytes",
         "_kept_bytes_max",
-        "_loop",
         "_next_key",
         "_turn_bytes",
         "_wire",
-        "check_size",
-        "confirm",
-        "frames",
+        "loop",
         "traffic",
+        "turn_frames",
     )
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        kept_bytes_max: int,
-        confirm: Confirm,
-        check_size: Callable[[int], None],
-    ) -> None:
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, kept_bytes_max: int) -> None:
+        self.loop = loop
         self._kept_bytes_max = kept_bytes_max
-        self.confirm = confirm
-        self.check_size = check_size
         self._wire: WireProtocol | None = None
-        self.frames: list[bytes] = []
+        self.turn_frames: list[bytes] = []
         self._growing: list[tuple[int, Grow]] = []
         self._is_scheduled = False
         self._turn_bytes = 0
@@ -103,7 +88,7 @@ class Outbox:
             ConnectionClosedError: the connection is closed.
             OutboundBufferFullError: there is no server and the limit of kept writes is reached.
         """
-        frames = self.frames
+        frames = self.turn_frames
         if frames:
             frames.append(frame)
             if len(frames) >= _TURN_FRAMES_MAX:
@@ -112,9 +97,9 @@ class Outbox:
             self._send_first(frame)
 
     def _send_first(self, frame: bytes) -> None:
-        check_loop(self._loop)
+        check_loop(self.loop)
         if self._wire is not None:
-            self.frames.append(frame)
+            self.turn_frames.append(frame)
             self.expect_frames()
         else:
             self._keep_or_refuse(frame, b"")
@@ -128,7 +113,7 @@ class Outbox:
             )
 
     def _keep(self, frame: bytes, key: bytes = b"") -> bool:
-        """Keep the frame for the next connection, if there is room."""
+        """Keep the frame for the next server, if there is room."""
         if self._kept_bytes + len(frame) > self._kept_bytes_max:
             return False
         self._next_key += 1
@@ -146,27 +131,27 @@ class Outbox:
         if self._wire is None:
             self._keep_or_refuse(frame, key)
         elif self._is_scheduled:
-            self.frames.append(frame)
+            self.turn_frames.append(frame)
         else:
             self._is_scheduled = True
-            self._loop.call_soon(self.end_turn)
+            self.loop.call_soon(self.end_turn)
             self.traffic.frames_sent += 1
             self._wire.write(frame)
 
     def send_run(self, frames: bytes, count: int) -> None:
-        """Write so many frames as `send` writes one."""
+        """Write `count` encoded frames as `send` writes one."""
         self.send(frames)
         self.traffic.frames_sent += count - 1
 
     def send_growing(self, frame: bytes, grow: Grow) -> None:
-        """Write what `grow` returns at the end of this turn, in the place of the frame; there are others before it."""
-        self._growing.append((len(self.frames), grow))
-        self.frames.append(frame)
+        """Write what `grow` returns at the end of this turn, instead of the frame; there are others before it."""
+        self._growing.append((len(self.turn_frames), grow))
+        self.turn_frames.append(frame)
 
     def send_bulk(self, frame: bytes) -> Ready | BackPressure:
         """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
-        if self.frames:
-            self.frames.append(frame)
+        if self.turn_frames:
+            self.turn_frames.append(frame)
         else:
             self._send_first(frame)
         self._turn_bytes += len(frame)
@@ -175,14 +160,14 @@ class Outbox:
         return BackPressure(self)
 
     def expect_frames(self) -> None:
-        """Write at the end of this turn what is sent until then.
+        """Schedule the write at the end of this turn, before there is a frame.
 
-        Whoever wakes a task that is about to send calls this right behind: the write then follows the task's step at
-        once, where one that the task's first frame scheduled would take another turn of the event loop.
+        Code that wakes a task which is about to send calls this right after: the write then follows the task's step
+        at once, instead of one turn of the event loop later.
         """
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self.end_turn)
+            self.loop.call_soon(self.end_turn)
 
     def end_turn(self) -> None:
         """Write everything that waits."""
@@ -191,7 +176,7 @@ class Outbox:
         self._write()
 
     def _write(self) -> None:
-        frames = self.frames
+        frames = self.turn_frames
         if frames and self._wire is not None:
             if self._growing:
                 self._grow()
@@ -203,7 +188,7 @@ class Outbox:
     def _grow(self) -> None:
         growing, self._growing = self._growing, []
         for position, grow in growing:
-            self.frames[position], count = grow()
+            self.turn_frames[position], count = grow()
             self.traffic.frames_sent += count - 1
 
     async def apply_back_pressure(self) -> None:
@@ -213,19 +198,16 @@ class Outbox:
         if self._wire is not None:
             await self._wire.writable()
 
-    # What the connection tells
+    # New and lost servers
 
-    def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
-        """Write the subscriptions to the new server; `send_kept` follows."""
+    def begin_writing(self, wire: WireProtocol, subscriptions: bytes) -> None:
+        """Write the subscriptions to a new server; `send_kept` follows."""
         self._wire = wire
         if subscriptions:
             self.send_run(subscriptions, subscriptions.count(b"\r\n"))
 
     def send_kept(self, payload_bytes_max: int) -> int:
-        """Write what is sent already on this connection, then the kept frames.
-
-        What receivers send again comes first, so that an acknowledgement never overtakes a publish that was called
-        before it.
+        """Write the frames of this turn, then the kept frames.
 
         Args:
             payload_bytes_max: most bytes of headers and payload that this server takes; for more it would close the
@@ -239,45 +221,44 @@ class Outbox:
             if len(frames) > payload_bytes_max and max(sizes := _publish_sizes(frames)) > payload_bytes_max:
                 dropped += len(sizes)
             else:
-                self.frames.append(frames)
+                self.turn_frames.append(frames)
         self._forget_kept()
         self.end_turn()
         return dropped
 
-    def disconnected(self) -> int:
-        """Keep the unsent frames, since the server is gone, and return how many publishes of them found no room.
+    def keep_unsent(self) -> int:
+        """Keep the publishes of this turn, since the server is gone; returns how many found no room.
 
-        What was not handed to the socket yet was never sent, so it belongs on the next connection, as far as there is
-        room. Subscriptions are made there anyway, and pings were meant for the lost one.
+        Subscriptions are restored on the next connection anyway, and pings were meant for the lost one.
         """
         self._wire = None
         self._grow()
-        unsent = [frame for frame in self.frames if frame.startswith((b"PUB ", b"HPUB "))]
-        self.frames.clear()
+        unsent = [frame for frame in self.turn_frames if frame.startswith((b"PUB ", b"HPUB "))]
+        self.turn_frames.clear()
         return sum(len(_publish_sizes(frame)) for frame in unsent if not self._keep(frame))
 
     @property
     def kept_messages(self) -> int:
-        """The publishes that wait for a server, without requests, whose callers learn of it."""
+        """The publishes that are kept, without requests, whose callers get an error."""
         return sum(len(_publish_sizes(frames)) for key, frames in self._kept.items() if type(key) is int)
 
     def forget_unsent(self, inbox: bytes) -> None:
-        """Do not send what waits for a server and asks for an answer under this inbox: its owner sees to it."""
+        """Drop kept frames whose answers come to this inbox: its owner sends them again, or fails them."""
         self._kept = {key: frame for key, frame in self._kept.items() if not _reply(frame).startswith(inbox)}
         self._kept_bytes = sum(map(len, self._kept.values()))
 
     def withdraw(self, key: bytes) -> None:
-        """Do not send the frame of this key, if it still waits for a server."""
+        """Drop the kept frame of this key, if there is one."""
         frame = self._kept.pop(key, None)
         if frame is not None:
             self._kept_bytes -= len(frame)
 
-    def close(self) -> None:
-        """Write what waits for this turn, and take nothing more."""
+    def stop_writing(self) -> None:
+        """Write the frames of this turn, and refuse all later ones."""
         self.end_turn()
         self._is_closed = True
         self._wire = None
-        self.frames.clear()
+        self.turn_frames.clear()
         self._forget_kept()
 
     def _forget_kept(self) -> None:
@@ -286,7 +267,7 @@ class Outbox:
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Refuse calls from another thread or event loop, which would be seen late or never.
+    """Refuse calls from another thread or event loop, which the loop would notice late or never.
 
     Raises:
         JetlakeError: this is not the event loop that the client was made on.
@@ -316,8 +297,8 @@ def _publish_sizes(frames: bytes) -> list[int]:
     return sizes
 
 
-class BackPressure:
-    """Makes a fast writer wait while the socket's buffer is full, if the writer awaits it; nobody has to."""
+class BackPressure(Deferred[None]):
+    """Makes a fast writer wait while the socket's buffer is full; awaiting it is optional."""
 
     __slots__ = ("_outbox",)
 

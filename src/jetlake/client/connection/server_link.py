@@ -1,20 +1,25 @@
-"""The link to whichever server takes the client: opened, lost, and opened again with back-off."""
+"""The link to whichever server accepts the client: dialled, lost, and dialled again with back-off.
+
+    CONNECTING ──accepted──► CONNECTED ──lost──► RECONNECTING ──accepted──► CONNECTED …
+         └──no server────────────┴──final loss───────┴──no server, close──► CLOSED
+
+`wire` is the one TCP connection in use: it is None in every state but CONNECTED, and events of another wire are
+ignored. `ServerPool` decides which server is tried next and after which wait; only an expired login, `reconnect=False`
+and a pool without servers are final. A defect of the client must not end the attempts: it is reported, and the next
+server is tried.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 from enum import Enum
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.server_pool import ServerPool
 from jetlake.client.connection.wire_protocol import WireProtocol, open_wire
-from jetlake.client.messages.message import Message
-from jetlake.client.messages.statistics import Traffic
-from jetlake.client.settings.options import ConnectOptions
 from jetlake.client.settings.server_address import ServerAddress
-from jetlake.client.settings.server_pool import ServerPool
 from jetlake.errors import (
     AuthorizationError,
     ClientConnectionError,
@@ -22,11 +27,11 @@ from jetlake.errors import (
     JetlakeError,
     NoServersError,
 )
-from jetlake.protocol.frames import Frame
 
-__all__ = ["ConnectionState", "LinkEvents", "ServerLink"]
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
 
-# A link that lasted so long proves its server sound: the next loss starts the back-off anew.
+# A TCP connection that lasted this long proves its server sound: the next loss restarts the back-off.
 _LASTED_S = 2.0
 
 
@@ -39,67 +44,28 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class LinkEvents(Protocol):
-    """The events of a `ServerLink`."""
-
-    def connected(self, wire: WireProtocol, *, is_first: bool) -> None:
-        """Take note that a server accepted the client."""
-
-    def lost(self, reason: Exception, *, is_clean: bool, is_final: bool) -> None:
-        """Take note that the TCP connection is gone: closed by the server if clean, the last one if final."""
-
-    def gave_up(self, reason: Exception) -> None:
-        """Close: no server takes the client any more."""
-
-    def refused(self, error: AuthorizationError) -> None:
-        """Take note that a server refused credentials that it had accepted before."""
-
-    def failed(self, error: Exception) -> None:
-        """Take note of a defect of the client that showed when a connection was opened or lost."""
-
-    def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:
-        """Take note of an INFO of the server, with addresses that were not known yet.
-
-        Args:
-            is_cluster_changed: another server joined or left the cluster while this one was connected.
-        """
-
-
 class ServerLink:
     """The TCP connection to one server of the pool, and the next one when it is lost.
 
     Args:
-        options: the options of the connection.
+        connection: is notified of a new, lost or impossible TCP connection; has the options.
         random: for the order of servers and the jitter of waits.
-        message_type: what is built of a received message.
-        on_frames: takes the frames of each read.
-        traffic: counts what is read and written.
-        events: is told what happens.
 
     Attributes:
         state: what the connection is doing.
         wire: the open TCP connection; None between two.
         address: the server that is, or was last, connected.
         info: the last INFO of that server.
+        pool: the servers.
         reconnects: how often the link was opened again.
     """
 
-    def __init__(
-        self,
-        options: ConnectOptions,
-        random: Random,
-        message_type: type[Message],
-        on_frames: Callable[[list[Frame]], None],
-        traffic: Traffic,
-        events: LinkEvents,
-    ) -> None:
+    def __init__(self, connection: Connection, random: Random) -> None:
+        options = connection.options
+        self._connection = connection
         self._options = options
-        self._loop = asyncio.get_running_loop()
-        self._message_type = message_type
-        self._on_frames = on_frames
-        self._traffic = traffic
-        self._events = events
-        self._pool = ServerPool(
+        self._loop = connection.loop
+        self.pool = ServerPool(
             options.servers,
             attempts_max=options.reconnect_attempts_max,
             backoff=options.backoff,
@@ -120,20 +86,6 @@ class ServerLink:
         """Whether the link is closed for good."""
         return self.state is ConnectionState.CLOSED
 
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """The transport of the open TCP connection."""
-        return None if self.wire is None else self.wire.transport
-
-    @property
-    def servers(self) -> list[ServerAddress]:
-        """The servers that are known, named or discovered."""
-        return self._pool.addresses
-
-    def set_servers(self, addresses: Iterable[ServerAddress]) -> None:
-        """Know these servers from now on; the link that is open stays."""
-        self._pool.replace(addresses)
-
     # Opening
 
     async def open(self) -> None:
@@ -145,11 +97,11 @@ class ServerLink:
         """
         last_error: Exception | None = None
         while True:
-            attempt = self._pool.next_attempt()
+            attempt = self.pool.next_attempt()
             if attempt is None or (attempt.wait_s and not self._options.retry_first_connect):
                 if isinstance(last_error, AuthorizationError):
                     raise last_error
-                raise NoServersError(self._pool.failures) from last_error
+                raise NoServersError(self.pool.failures) from last_error
             await asyncio.sleep(attempt.wait_s)
             last_error = await self._try(attempt.address)
             if last_error is None:
@@ -158,22 +110,15 @@ class ServerLink:
     async def _try(self, address: ServerAddress) -> Exception | None:
         """Try one server; the error if it did not work."""
         try:
-            wire, info = await open_wire(
-                await self._options.answered(),
-                address,
-                self._message_type,
-                self._on_frames,
-                self._lost,
-                self._traffic,
-            )
-        except Exception as error:  # Also of a function that gives the server: another attempt asks again.
+            wire, info = await open_wire(await self._options.answered(), address, self._connection, self.lost)
+        except Exception as error:  # Also of a function for credentials: another attempt asks again.
             reason = str(error) or type(error).__name__
             is_refused = isinstance(error, AuthorizationError)
             is_first = self.state is ConnectionState.CONNECTING
-            self._pool.failed(address, reason, authorization=is_refused and is_first)
+            self.pool.failed(address, reason, authorization=is_refused and is_first)
             if isinstance(error, AuthorizationError) and not is_first:
-                # A server that took these credentials before may do so again, when its own are mended.
-                self._events.refused(error)
+                # A server that accepted these credentials before may do so again, once its own are corrected.
+                self._connection.signal(error)
             return error
         if self.is_closed:
             wire.close()
@@ -181,27 +126,27 @@ class ServerLink:
         return self._use(wire, address, info)
 
     def _use(self, wire: WireProtocol, address: ServerAddress, info: ServerInfo) -> Exception | None:
-        """Go on with a server that accepted the client; the error if that fails before the link is open.
+        """Use a server that accepted the client; returns the error if that fails before the link is open.
 
-        Only a defect of the client fails there, and it must not end the attempts to connect: the error is reported, and
-        after the usual wait the next server is tried. While the client connects for the first time, it is raised.
+        Only a defect of the client fails there. It is reported, and after the usual wait the next server is tried;
+        while the client connects for the first time, it is raised.
         """
         is_first = self.state is ConnectionState.CONNECTING
         try:
             self._connected(wire, address, info)
         except Exception as error:
-            reason = ClientConnectionError(f"the client failed to go on with {address}: {error!r}")
+            reason = ClientConnectionError(f"the client failed to use {address}: {error!r}")
             reason.__cause__ = error
             if is_first:
                 wire.abort(reason)
                 raise
-            self._events.failed(error)
+            self._connection.signal(error)
             is_open = self.wire is wire
             wire.abort(reason)
             if is_open:
-                self._lost(wire, reason)  # A wire that has not started tells nobody.
+                self.lost(wire, reason)  # A wire that has not started notifies nothing.
                 return None
-            self._pool.failed(address, str(reason))
+            self.pool.failed(address, str(reason))
             return reason
         return None
 
@@ -209,38 +154,39 @@ class ServerLink:
         is_first = self.state is ConnectionState.CONNECTING
         self.address = address
         self._connected_at = self._loop.time()
-        self._pool.connected(address, first=is_first)
-        self.take_info(info)
+        self.pool.connected(address, first=is_first)
+        self.update_info(info)
         self.state = ConnectionState.CONNECTED
         self.wire = wire
         self.reconnects += not is_first
-        self._events.connected(wire, is_first=is_first)
+        self._connection.connected(wire, is_first=is_first)
         if not is_first:
             self._wake()
         if self.wire is wire:
             wire.start()
 
-    def take_info(self, info: ServerInfo) -> None:
-        """Keep an INFO of the server, and learn the addresses of its cluster."""
+    def update_info(self, info: ServerInfo) -> None:
+        """Store an INFO of the server, and learn the addresses of its cluster."""
         is_connected = self.state is ConnectionState.CONNECTED
         is_cluster_changed = is_connected and set(info.connect_urls) != set(self.info.connect_urls)
         self.info = info
         discovered: list[str] = []
         if self._options.discover_servers and info.connect_urls:
             websocket = self.address is not None and self.address.websocket
-            fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required, websocket=websocket)
+            fresh = self.pool.discovered(info.connect_urls, tls=info.tls_required, websocket=websocket)
             if self.state is not ConnectionState.CONNECTING:
                 discovered = [str(address) for address in fresh]
-        self._events.informed(info, discovered, is_cluster_changed=is_cluster_changed)
+        self._connection.informed(info, discovered, is_cluster_changed=is_cluster_changed)
 
-    # Losing and opening again
+    # Losing and dialling again
 
     def abort(self, error: Exception) -> None:
-        """Give the TCP connection up for this reason, if there is one."""
+        """Give up the TCP connection for this reason, if there is one."""
         if self.wire is not None:
             self.wire.abort(error)
 
-    def _lost(self, wire: WireProtocol, error: Exception | None) -> None:
+    def lost(self, wire: WireProtocol, error: Exception | None) -> None:
+        """Notify the connection that the wire is gone, and dial again unless that is final."""
         if wire is not self.wire:
             return
         self.wire = None
@@ -251,14 +197,14 @@ class ServerLink:
         if not is_final:
             self.state = ConnectionState.RECONNECTING
         try:
-            self._events.lost(reason, is_clean=error is None, is_final=is_final)
+            self._connection.lost(reason, is_clean=error is None, is_final=is_final)
         except Exception as defect:
-            self._events.failed(defect)
+            self._connection.signal(defect)
         if is_final:
             return
         if self.address is not None:
             lasted_s = self._loop.time() - self._connected_at
-            self._pool.lost(self.address, lasted=lasted_s >= _LASTED_S)
+            self.pool.lost(self.address, lasted=lasted_s >= _LASTED_S)
         self._reconnect_task = self._loop.create_task(self._reconnect())
 
     def _translated(self, error: Exception | None) -> Exception:
@@ -275,15 +221,15 @@ class ServerLink:
 
     async def _reconnect(self) -> None:
         while self.state is ConnectionState.RECONNECTING:
-            attempt = self._pool.next_attempt()
+            attempt = self.pool.next_attempt()
             if attempt is None:
-                self._events.gave_up(NoServersError(self._pool.failures))
+                self._connection.gave_up(NoServersError(self.pool.failures))
                 return
             await asyncio.sleep(attempt.wait_s)
             if await self._try(attempt.address) is None:
                 return
 
-    async def connected_again(self) -> None:
+    async def wait_connected(self) -> None:
         """Wait until a server is connected.
 
         Raises:

@@ -1,8 +1,8 @@
 """A small blocking connection: one socket, one thread, no reconnect; for readers that want the bytes themselves.
 
 It greets a server as the asyncio client does, with the same options, and offers what a task of a batch job needs:
-requests, publishing, subscriptions, parsed messages, and for the fastest readers the raw bytes of the socket. What
-breaks closes it; its user opens another.
+requests, publishing, subscriptions, parsed messages, and for the fastest readers the raw bytes of the socket. An
+error of the socket closes it; its user opens another one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from jetlake.client.connection.handshake import ServerInfo, complaint, connect_frame, read_info, tls_context
+from jetlake.client.connection.server_pool import ServerPool
 from jetlake.client.settings.options import ConnectOptions, build_options
 from jetlake.client.settings.server_address import ServerAddress
-from jetlake.client.settings.server_pool import ServerPool
 from jetlake.errors import (
     AuthorizationError,
     ClientConnectionError,
@@ -39,8 +39,6 @@ from jetlake.protocol.parser import ClientParser
 
 if TYPE_CHECKING:
     import ssl
-
-__all__ = ["SocketConnection", "connect_socket", "greet_socket", "open_socket"]
 
 _READ_SIZE = 256 * 1024
 _RECEIVE_BUFFER_SIZE = 4 * 1024 * 1024
@@ -92,7 +90,7 @@ class SocketConnection:
         return self.info.max_payload
 
     def new_inbox(self) -> bytes:
-        """Return a subject that nobody else uses, to receive replies on."""
+        """Return a unique subject to receive replies on."""
         return new_inbox(self.options.inbox_prefix).encode()
 
     # Writing
@@ -120,14 +118,14 @@ class SocketConnection:
             self.send(encoder.pub(subject, reply, payload))
 
     def subscribe(self, subject: bytes, queue: bytes = b"") -> bytes:
-        """Subscribe; the number that the messages will carry."""
+        """Subscribe; returns the number that the messages will carry."""
         self._next_sid += 1
         sid = b"%d" % self._next_sid
         self.send(encoder.sub(subject, queue, sid))
         return sid
 
     def unsubscribe(self, sid: bytes, after: int = 0) -> None:
-        """End a subscription now, or after so many messages since it began."""
+        """End a subscription now, or after `after` messages since it began."""
         self.send(encoder.unsub(sid, after))
 
     # Requests
@@ -138,7 +136,7 @@ class SocketConnection:
         """Publish and wait for the answer; messages of subscriptions that come meanwhile are kept for `receive`.
 
         Raises:
-            NoRespondersError: nobody listens.
+            NoRespondersError: the subject has no subscriber.
             RequestTimeoutError: no answer in time.
             ConnectionClosedError: the connection broke.
         """
@@ -195,7 +193,7 @@ class SocketConnection:
         return self._recv(timeout_s, "nothing came in time")
 
     def recv_into(self, buffer: memoryview, timeout_s: float | None = None) -> int:
-        """Wait for bytes and put them, and all others that are there, into the buffer; how many they are.
+        """Wait for bytes and put all that are there into the buffer; returns how many.
 
         Raises:
             RequestTimeoutError: none came in time.
@@ -205,7 +203,7 @@ class SocketConnection:
         return fill + self.recv_ready_into(buffer[fill:])
 
     def recv_ready_into(self, buffer: memoryview) -> int:
-        """Put the bytes that are there into the buffer, without waiting; how many they are."""
+        """Put the bytes that are there into the buffer, without waiting; returns how many."""
         fill = 0
         self.sock.settimeout(0.0)
         try:
@@ -233,10 +231,10 @@ class SocketConnection:
         return count
 
     def handle_line(self, line: bytes) -> None:
-        """Do what a control line asks for that a raw reader found between messages: answer pings, raise complaints.
+        """Handle a control line that a raw reader found between messages: answer a ping, raise an error of the server.
 
         Raises:
-            JetlakeError: the line was a complaint of the server.
+            JetlakeError: the line was an error of the server.
         """
         for frame in ClientParser().feed(line.rstrip(b"\r\n") + b"\r\n"):
             self._control(frame)
@@ -324,15 +322,30 @@ def connect_socket(
     request_timeout: Seconds = 5.0,
     inbox_prefix: str = "_INBOX",
 ) -> SocketConnection:
-    """Connect to the first server that answers; the arguments are those of `jetlake.connect`.
+    """Connect to the first server that answers; `jetlake.connect` describes the arguments.
 
     Raises:
         InvalidOptionError: an option that cannot work.
         NoServersError: no server could be reached.
         AuthorizationError: the server refuses the credentials.
     """
-    given = dict(locals())
-    return open_socket(build_options(given.pop("servers"), **given))
+    return open_socket(
+        build_options(
+            servers,
+            name=name,
+            user=user,
+            password=password,
+            token=token,
+            nkey_seed=nkey_seed,
+            credentials=credentials,
+            tls=tls,
+            tls_hostname=tls_hostname,
+            tls_handshake_first=tls_handshake_first,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+            inbox_prefix=inbox_prefix,
+        )
+    )
 
 
 def open_socket(options: ConnectOptions) -> SocketConnection:

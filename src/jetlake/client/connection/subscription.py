@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from jetlake.client.connection.connection import Connection
-from jetlake.client.messages.callback_runner import CallbackRunner, MessageCallback
+from jetlake.client.messages.callbacks import CallbackRunner, MessageCallback
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.message_batch import MessageBatch
@@ -30,8 +30,8 @@ __all__ = ["MessageCallback", "PendingLimits", "SlowPolicy", "Subscription"]
 SlowPolicy = Literal["drop_new", "drop_old", "pause", "error"]
 """What happens when the limit of waiting messages is reached:
 
-- `drop_new`: what comes is dropped until there is room,
-- `drop_old`: what waits longest is dropped,
+- `drop_new`: new messages are dropped until there is room,
+- `drop_old`: the messages that wait longest are dropped,
 - `pause`: the connection is not read until there is room (all its subscriptions wait),
 - `error`: the subscription ends and its iterator raises.
 
@@ -200,7 +200,7 @@ class Subscription(Receiver):
     # Ending
 
     async def unsubscribe(self, after: int = 0) -> None:
-        """End it now, or after so many messages since it began; what waits can still be taken."""
+        """End the subscription now, or after `after` messages since it began; waiting messages can still be taken."""
         if after < 0:
             raise InvalidOptionError(f"after is 0 or more messages, not {after}")
         self._connection.unsubscribe(self, after)
@@ -208,7 +208,7 @@ class Subscription(Receiver):
             self.ended(None)
 
     async def drain(self, timeout: Seconds | None = None) -> None:
-        """End it without loss: what the server has sent already still comes, and callbacks finish.
+        """End the subscription without loss: messages under way still arrive, and callbacks finish.
 
         Raises:
             RequestTimeoutError: the server did not answer in time.
@@ -220,14 +220,14 @@ class Subscription(Receiver):
     async def _drain(self, wait_s: float) -> None:
         self._connection.stop_delivery(self)
         if self._on_slow == "pause":
-            # The answer of the server stands behind what is under way, which has an end now.
+            # The answer of the server is behind the messages under way, which are finite now.
             self.pending_messages_max = self.pending_bytes_max = sys.maxsize
             self._connection.resume_reading(self)
         try:
             if self._connection.is_connected:
                 await self._connection.flush(wait_s)
         except DisconnectedError:
-            pass  # What was under way is lost with the connection.
+            pass  # Messages under way are lost with the connection.
         finally:
             self._connection.forget(self)
             self.ended(None)
@@ -244,7 +244,7 @@ class Subscription(Receiver):
             await self._drain(self._connection.options.drain_timeout_s)
 
     def abandon(self) -> None:
-        """End it at once, in the middle of its callback if that is at work."""
+        """End the subscription at once, and cancel its callback if that is running."""
         self._connection.unsubscribe(self)
         self.ended(None)
         for worker in self._runner.workers if self._runner is not None else ():
@@ -323,7 +323,7 @@ class Subscription(Receiver):
             self.dropped += 1
 
     def _handed_out(self) -> None:
-        """Let a subscription that was too slow go on, once enough messages were taken."""
+        """Resume a subscription that was too slow, once enough messages were taken."""
         if (
             len(self._mailbox.messages) * 2 <= self.pending_messages_max
             and self.pending_bytes * 2 <= self.pending_bytes_max

@@ -30,7 +30,7 @@ class WebSocketWire(asyncio.Protocol):
     Args:
         wire: speaks the NATS protocol above the frames.
         address: the server's address.
-        headers: headers of the request besides those that make it one.
+        headers: additional headers of the upgrade request.
     """
 
     def __init__(

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from jetlake.client.connection.handshake import ServerInfo, complaint, connect_frame, read_info, tls_context
-from jetlake.client.messages.message import Message
-from jetlake.client.messages.statistics import Traffic
 from jetlake.client.settings.options import ConnectOptions
 from jetlake.client.settings.server_address import ServerAddress
 from jetlake.errors import ClientConnectionError, ConnectTimeoutError, JetlakeError
@@ -19,14 +17,14 @@ from jetlake.protocol.parser import ClientParser
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["WireProtocol", "open_wire"]
+    from jetlake.client.connection.connection import Connection
 
 _WRITE_BUFFER_HIGH = 256 * 1024
 # As long as asyncio waits for the end of TLS.
 _CLOSE_S = 30.0
 
-# asyncio allocates 256 KiB for every read and gives most of it back. glibc maps blocks of that size from the system,
-# which costs more than the read itself, until a larger one was freed; from then on it takes them from the heap.
+# asyncio allocates 256 KiB for every read and frees most of it. glibc maps blocks of that size from the system,
+# which costs more than the read itself, until a larger one was freed; later ones come from the heap.
 bytes(1024 * 1024)
 
 
@@ -34,30 +32,22 @@ class WireProtocol(asyncio.Protocol):
     """The asyncio end of one TCP connection.
 
     Args:
-        message_type: what the parser builds of a message.
-        on_frames: takes the frames of each read after `start`.
-        on_lost: called once when the connection is gone after `start`.
-        traffic: counts what is read and written.
+        connection: receives the frames of each read after `start`; has the type of messages and the traffic's counters.
+        on_lost: called once when the TCP connection is gone after `start`.
     """
 
-    def __init__(
-        self,
-        message_type: type[Message],
-        on_frames: Callable[[list[Frame]], None],
-        on_lost: Callable[[WireProtocol, Exception | None], None],
-        traffic: Traffic,
-    ) -> None:
+    def __init__(self, connection: Connection, on_lost: Callable[[WireProtocol, Exception | None], None]) -> None:
         self._loop = asyncio.get_running_loop()
         # The parser builds whatever takes its five positional arguments.
-        self._parser = ClientParser(message_type=cast("type[Msg]", message_type), message_runs=True)
-        self._feed: Callable[[bytes], list[Frame]] = self._parser.feed
-        self._on_frames = on_frames
+        self._parser = ClientParser(message_type=cast("type[Msg]", connection.message_type), message_runs=True)
+        self._connection = connection
         self._on_lost = on_lost
-        self._traffic = traffic
+        self._traffic = connection.traffic
+        self._is_aborted = False
         self._greeting: asyncio.Future[ServerInfo] = self._loop.create_future()
         self._welcome: asyncio.Future[None] | None = None
         self._is_started = False
-        # What came behind the welcome, until `start`.
+        # Frames behind the welcome, until `start`.
         self._early: list[Frame] = []
         self._failure: Exception | None = None
         self._resumed: asyncio.Future[None] | None = None
@@ -88,11 +78,11 @@ class WireProtocol(asyncio.Protocol):
             raise self._failure
 
     def start(self) -> None:
-        """Deliver what comes, beginning with what came right behind the welcome: a newer INFO, for one."""
+        """Deliver frames from now on, first those directly behind the welcome, such as a newer INFO."""
         self._is_started = True
         early, self._early = self._early, []
         if early:
-            self._on_frames(early)
+            self._connection.receive(early)
 
     async def _start_tls(self, context: SSLContext, hostname: str) -> None:
         assert self.transport is not None
@@ -109,11 +99,13 @@ class WireProtocol(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_aborted:
+            return
         self._traffic.bytes_received += len(data)
-        frames = self._feed(data)
+        frames = self._parser.feed(data)
         if self._is_started:
             if frames:
-                self._on_frames(frames)
+                self._connection.receive(frames)
         else:
             self._greet_frames(frames)
         if self._parser.error is not None:
@@ -167,7 +159,7 @@ class WireProtocol(asyncio.Protocol):
         """Close at once; nothing that is buffered is written."""
         if self._is_started:
             self._is_started = False
-            self._feed = _discard
+            self._is_aborted = True
             self.resume_writing()
             self._on_lost(self, error)
         else:
@@ -201,17 +193,11 @@ class WireProtocol(asyncio.Protocol):
                 waiting.exception()  # Retrieved here, so that asyncio logs no exception that nothing awaits.
 
 
-def _discard(data: bytes) -> list[Frame]:
-    return []
-
-
 async def open_wire(
     options: ConnectOptions,
     address: ServerAddress,
-    message_type: type[Message],
-    on_frames: Callable[[list[Frame]], None],
+    connection: Connection,
     on_lost: Callable[[WireProtocol, Exception | None], None],
-    traffic: Traffic,
 ) -> tuple[WireProtocol, ServerInfo]:
     """Connect to one server and go through its greeting.
 
@@ -221,7 +207,7 @@ async def open_wire(
         JetlakeError: the server refused us.
     """
     loop = asyncio.get_running_loop()
-    wire = WireProtocol(message_type, on_frames, on_lost, traffic)
+    wire = WireProtocol(connection, on_lost)
     protocol: asyncio.Protocol = wire
     if address.websocket:
         from jetlake.client.connection.websocket_wire import WebSocketWire

@@ -14,9 +14,6 @@ from jetlake.client.streams.stream import Stream
 from jetlake.errors import DecodeError, InvalidOptionError, MessageNotFoundError
 from jetlake.model.encoding.codec import decode
 
-__all__ = ["CounterEntry", "Counters"]
-
-
 # A header block has 64 KiB, so an increment has no more digits; and to read a million of them takes minutes.
 _DIGITS_MAX = 65_000
 _match_number = re.compile(f"[+-]?[0-9]{{1,{_DIGITS_MAX}}}").fullmatch
@@ -35,11 +32,11 @@ class CounterEntry(Struct, frozen=True):
     value: int
     """Its value, of any size."""
     increment: int
-    """What was added last."""
+    """The last increment."""
     sequence: int
     """The sequence of the last message."""
     sources: dict[str, dict[str, int]]
-    """What each stream contributed, by stream and subject; of a counter that adds those of other streams up."""
+    """What each stream contributed, by stream and subject; of a counter that sums the counters of other streams."""
 
 
 class Counters:
@@ -68,8 +65,8 @@ class Counters:
         Args:
             subject: the counter.
             increment: what to add; a negative number subtracts.
-            msg_id: an id by which the stream recognises an increment that it has already, so that adding again after a
-                lost answer is safe; the value of one that it had is then asked for.
+            msg_id: an id by which the stream recognises a repeated increment, so that adding again after a
+                lost answer is safe; the current value is then read.
 
         Returns:
             The new value.
@@ -84,6 +81,7 @@ class Counters:
             raise InvalidOptionError(f"increment has {_INCREMENT_BITS_MAX} bits at most, not {increment.bit_length()}")
         headers = {"Nats-Incr": _digits(increment)}
         ack = await self._publisher.publish(subject, b"", {"headers": headers, "msg_id": msg_id})
+        self._publisher.own_writes.note(subject, ack.seq)
         if not ack.val:
             return await self.get(subject)
         try:
@@ -92,19 +90,24 @@ class Counters:
             raise DecodeError(f"the increment was added to {subject!r}, but its new value {error}") from None
 
     async def get(self, subject: str) -> int:
-        """Return the value of a counter; 0 for one that nobody has added to."""
+        """Return the value of a counter; 0 before the first increment."""
         try:
             return (await self.entry(subject)).value
         except MessageNotFoundError:
             return 0
 
     async def entry(self, subject: str) -> CounterEntry:
-        """Return a counter with what was added last, and where it comes from.
+        """Return a counter with its last increment and its sources.
 
         Raises:
-            MessageNotFoundError: nobody has added to it.
+            MessageNotFoundError: it has no increment yet.
         """
-        return _entry(await self.stream.get(last_by_subject=subject))
+        own_writes = self._publisher.own_writes
+        written = own_writes.newest(subject)
+        message = await self.stream.newest(subject, at_least=written)
+        if message.sequence < written:
+            own_writes.forget(subject)  # The stream was recreated.
+        return _entry(message)
 
     async def entries(self, *subjects: str) -> AsyncIterator[CounterEntry]:
         """Yield all counters, or those whose subjects match one of these, with one request.

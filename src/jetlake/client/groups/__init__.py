@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jetlake.client.groups.config import ElasticGroupConfig, GroupConfig, MemberMapping, StaticGroupConfig
-from jetlake.client.groups.group import ConsumerGroup
-from jetlake.client.groups.groups import ConsumerGroups
+from jetlake.client.groups.groups import ConsumerGroup, ConsumerGroups
 from jetlake.client.groups.member import GroupMember
 
 __all__ = [

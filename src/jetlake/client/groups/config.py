@@ -1,7 +1,7 @@
 """The configurations of consumer groups in the layout of the Go library `pcgroups`, and the partitions of members.
 
 A partition is a number that stands in the first token of a subject. A group has as many partitions as it may have
-members, and shares them out among those that it has.
+members, and distributes them among its members.
 """
 
 from __future__ import annotations
@@ -14,23 +14,6 @@ from msgspec.structs import replace
 from jetlake.client.api.api_caller import check_name
 from jetlake.errors import ConsumerGroupError, DecodeError, InvalidOptionError
 from jetlake.model.encoding.codec import decode
-
-__all__ = [
-    "ElasticGroupConfig",
-    "GroupConfig",
-    "MemberMapping",
-    "PartitioningFilter",
-    "StaticGroupConfig",
-    "check_config",
-    "decode_config",
-    "is_member",
-    "is_same_group",
-    "member_filters",
-    "member_partitions",
-    "partition_transform",
-    "with_mappings",
-    "with_members",
-]
 
 _ALL = ">"
 
@@ -88,7 +71,7 @@ def decode_config(kind: type[GroupConfig], key: str, value: bytes) -> GroupConfi
     """Read the configuration of a group.
 
     Raises:
-        ConsumerGroupError: nobody can use it.
+        ConsumerGroupError: it is malformed.
     """
     try:
         config = decode(kind, value)
@@ -145,7 +128,7 @@ def with_members(config: GroupConfig, members: Iterable[str]) -> GroupConfig:
 
     Raises:
         ConsumerGroupError: the group has mappings.
-        InvalidOptionError: nobody can have such a name.
+        InvalidOptionError: a name is invalid.
     """
     if config.member_mappings:
         raise ConsumerGroupError("the partitions of the group are mapped to its members: change the mappings")
@@ -187,7 +170,7 @@ def member_partitions(config: GroupConfig, name: str) -> tuple[int, ...]:
     """Return the partitions of a member; all clients share them out alike.
 
     Members beyond `max_members` have none. Each has the same number of partitions in a row, and the first members have
-    one more each of what is left over.
+    one of the remaining ones each.
     """
     for mapping in config.member_mappings:
         if mapping.member == name:
@@ -222,3 +205,41 @@ def partition_transform(one: PartitioningFilter, partitions: int) -> str:
             stars += 1
             tokens[index] = f"{{{{Wildcard({stars})}}}}"
     return f"{{{{Partition({partitions}{key})}}}}.{'.'.join(tokens)}"
+
+
+STATIC_BUCKET = "static-consumer-groups"
+"""The bucket that has the configurations of static groups."""
+
+ELASTIC_BUCKET = "elastic-consumer-groups"
+"""The bucket that has the configurations of elastic groups."""
+
+PRIORITY_GROUP = "PCG"
+"""The priority group of the members' consumers, in which one instance of a member is pinned."""
+
+
+class GroupNames(Struct, frozen=True):
+    """The names of a group on the server.
+
+    Attributes:
+        origin: the stream that the group takes messages of.
+        group: the group's name.
+        is_elastic: whether the group has a stream of its own.
+    """
+
+    origin: str
+    group: str
+    is_elastic: bool
+
+    @property
+    def key(self) -> str:
+        """The key of the group's configuration."""
+        return f"{self.origin}.{self.group}"
+
+    @property
+    def stream(self) -> str:
+        """The stream that has the members' consumers."""
+        return f"{self.origin}-{self.group}" if self.is_elastic else self.origin
+
+    def consumer(self, member: str) -> str:
+        """Return the name of a member's consumer."""
+        return member if self.is_elastic else f"{self.group}-{member}"

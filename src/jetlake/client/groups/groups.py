@@ -1,23 +1,31 @@
-"""The consumer groups of a stream: made, found, listed and deleted."""
+"""The consumer groups of a stream: created, found, listed and deleted, and the handle of one group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.groups.config import (
+    ELASTIC_BUCKET,
+    PRIORITY_GROUP,
+    STATIC_BUCKET,
     ElasticGroupConfig,
     GroupConfig,
+    GroupNames,
     MemberMapping,
     PartitioningFilter,
     StaticGroupConfig,
     check_config,
     decode_config,
+    is_member,
     is_same_group,
+    member_partitions,
     partition_transform,
+    with_mappings,
+    with_members,
 )
-from jetlake.client.groups.group import ConsumerGroup
-from jetlake.client.groups.place import ELASTIC_BUCKET, STATIC_BUCKET, GroupPlace
+from jetlake.client.groups.member import GroupHandler, GroupMember, MemberOptions
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.config import BucketOptions
 from jetlake.client.streams.buckets import Buckets
@@ -28,14 +36,13 @@ from jetlake.errors import (
     KeyExistsError,
     KeyNotFoundError,
     StreamNotFoundError,
+    WrongLastSequenceError,
 )
 from jetlake.model.encoding.codec import encode
 from jetlake.model.enums import DiscardPolicy, RetentionPolicy
 from jetlake.model.replies import StreamCreateReply, StreamDeleteReply
 from jetlake.model.requests import StreamCreateRequest
 from jetlake.model.stream import StreamConfig, StreamSource, SubjectTransform
-
-__all__ = ["ConsumerGroups"]
 
 
 class ConsumerGroups:
@@ -66,8 +73,8 @@ class ConsumerGroups:
     ) -> ConsumerGroup:
         """Create a group whose members may change; one that exists and is alike is fine.
 
-        The group has a stream of its own, which copies what members have not handled yet: a second copy on disk, and
-        one more hop.
+        The group has a stream of its own with copies of the messages that members have not handled yet: a second copy
+        on disk, and one more hop.
 
         Args:
             name: the group's name.
@@ -93,7 +100,7 @@ class ConsumerGroups:
         )
         origin = await self._origin(name, config)
         group = await self._create(ELASTIC_BUCKET, name, config, origin)
-        await self._create_stream(GroupPlace(self.stream_name, name, is_elastic=True), config, origin)
+        await self._create_stream(self._names(name, config), config, origin)
         return group
 
     async def create_static(
@@ -138,7 +145,7 @@ class ConsumerGroups:
             ConsumerGroupError: the stream has no group of that name.
         """
         bucket, config, revision = await self._find(name)
-        return ConsumerGroup(self._api, bucket, self.stream_name, name, config, revision)
+        return ConsumerGroup(self._api, bucket, self._names(name, config), config, revision)
 
     async def _find(self, name: str) -> tuple[KeyValue, GroupConfig, int]:
         """Find a group: its bucket, and there its configuration with the revision."""
@@ -164,29 +171,32 @@ class ConsumerGroups:
         return sorted(found)
 
     async def delete(self, name: str) -> None:
-        """Delete a group and stop its members; an elastic one loses what its members have not handled.
+        """Delete a group and stop its members; an elastic one loses the messages that its members have not handled.
 
         Raises:
             ConsumerGroupError: the stream has no group of that name.
         """
         bucket, config, _ = await self._find(name)
-        place = GroupPlace(self.stream_name, name, is_elastic=isinstance(config, ElasticGroupConfig))
-        await bucket.delete(place.key)
-        if place.is_elastic:
+        names = self._names(name, config)
+        await bucket.delete(names.key)
+        if names.is_elastic:
             try:
-                await self._api.call(StreamDeleteReply, "STREAM.DELETE", place.stream)
+                await self._api.call(StreamDeleteReply, "STREAM.DELETE", names.stream)
             except StreamNotFoundError:
                 pass
             return
-        stream = stream_handle(self._api, place.stream)
+        stream = stream_handle(self._api, names.stream)
         for member in (*config.members, *(mapping.member for mapping in config.member_mappings)):
             try:
-                await stream.delete_consumer(place.consumer(member))
+                await stream.delete_consumer(names.consumer(member))
             except ConsumerNotFoundError:
-                pass  # Nobody has worked as that member, or the member itself was faster.
+                pass  # The member never worked, or has deleted its consumer itself.
+
+    def _names(self, name: str, config: GroupConfig) -> GroupNames:
+        return GroupNames(self.stream_name, name, is_elastic=isinstance(config, ElasticGroupConfig))
 
     def _key(self, name: str) -> str:
-        return GroupPlace(self.stream_name, check_name("consumer group", name), is_elastic=True).key
+        return GroupNames(self.stream_name, check_name("consumer group", name), is_elastic=True).key
 
     async def _origin(self, name: str, config: GroupConfig) -> StreamConfig:
         """Return the configuration of the stream of a new group, which is checked first."""
@@ -210,16 +220,16 @@ class ConsumerGroups:
                     f"the stream {self.stream_name!r} has a different consumer group {name!r}: delete that one first"
                 ) from None
             config = existing
-        return ConsumerGroup(self._api, bucket, self.stream_name, name, config, revision)
+        return ConsumerGroup(self._api, bucket, self._names(name, config), config, revision)
 
-    async def _create_stream(self, place: GroupPlace, config: ElasticGroupConfig, origin: StreamConfig) -> None:
+    async def _create_stream(self, names: GroupNames, config: ElasticGroupConfig, origin: StreamConfig) -> None:
         """Create the stream of an elastic group, a work queue that puts partitions before the origin's subjects."""
         filters = config.partitioning_filters or (PartitioningFilter(">", ()),)
         transforms = tuple(
             SubjectTransform(src=one.filter, dest=partition_transform(one, config.max_members)) for one in filters
         )
         stream = StreamConfig(
-            name=place.stream,
+            name=names.stream,
             retention=RetentionPolicy.WORKQUEUE,
             discard=DiscardPolicy.NEW,
             max_msgs=config.max_buffered_msg or -1,
@@ -227,7 +237,144 @@ class ConsumerGroups:
             storage=origin.storage,
             num_replicas=origin.num_replicas,
             allow_direct=True,
-            sources=(StreamSource(name=place.origin, subject_transforms=transforms),),
+            sources=(StreamSource(name=names.origin, subject_transforms=transforms),),
         )
         body = StreamCreateRequest.from_config(stream)
         await self._api.call(StreamCreateReply, "STREAM.CREATE", stream.name, body=body)
+
+
+class ConsumerGroup:
+    """A group of members that share the partitions of a stream; made by `ConsumerGroups`.
+
+    Attributes:
+        name: the group's name.
+        stream_name: the stream that the group takes messages of.
+        config: the group as it was when it was last asked for.
+    """
+
+    __slots__ = ("_api", "_bucket", "_names", "_revision", "config", "name", "stream_name")
+
+    def __init__(self, api: ApiCaller, bucket: KeyValue, names: GroupNames, config: GroupConfig, revision: int) -> None:
+        self._api = api
+        self._bucket = bucket
+        self._names = names
+        self._revision = revision
+        self.stream_name = names.origin
+        self.name = names.group
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"<ConsumerGroup {self.name!r} of {self.stream_name!r} {self.config.max_members} partitions>"
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its members may change."""
+        return self._names.is_elastic
+
+    def partitions(self, member: str) -> tuple[int, ...]:
+        """Return the partitions of a member, as of `config`; none for one that is no member."""
+        return member_partitions(self.config, member)
+
+    async def refresh(self) -> GroupConfig:
+        """Ask for the configuration.
+
+        Raises:
+            KeyNotFoundError: the group was deleted.
+        """
+        entry = await self._bucket.get(self._names.key)
+        self.config, self._revision = decode_config(type(self.config), self._names.key, entry.value), entry.revision
+        return self.config
+
+    # Members
+
+    async def add_members(self, *members: str) -> tuple[str, ...]:
+        """Add members; partitions are distributed again, and change hands only after their old member has finished.
+
+        Returns:
+            All members.
+
+        Raises:
+            ConsumerGroupError: the group is static, or has mappings.
+            KeyNotFoundError: the group was deleted.
+        """
+        return await self._change_members(added=members)
+
+    async def remove_members(self, *members: str) -> tuple[str, ...]:
+        """Remove members, whose partitions go to the remaining ones; arguments and errors as in `add_members`."""
+        return await self._change_members(removed=members)
+
+    async def _change_members(self, added: Sequence[str] = (), removed: Sequence[str] = ()) -> tuple[str, ...]:
+        self._refuse_static()
+        while True:
+            before = await self.refresh()
+            changed = with_members(before, (set(before.members) | set(added)) - set(removed))
+            try:
+                await self._write(changed, revision=self._revision)
+            except WrongLastSequenceError:
+                continue  # Another client has changed the group meanwhile.
+            return self.config.members
+
+    async def map_members(self, mappings: Mapping[str, Sequence[int]] | None) -> None:
+        """Give each member its partitions, every partition to one; None goes back to even shares, of no members yet.
+
+        Raises:
+            ConsumerGroupError: the group is static.
+            InvalidOptionError: a partition has no member, or two.
+        """
+        self._refuse_static()
+        await self._write(with_mappings(await self.refresh(), mappings))
+
+    async def _write(self, config: GroupConfig, revision: int | None = None) -> None:
+        value = encode(config)
+        if revision is None:
+            self._revision = await self._bucket.put(self._names.key, value)
+        else:
+            self._revision = await self._bucket.update(self._names.key, value, revision)
+        self.config = config
+
+    def _refuse_static(self) -> None:
+        if not self.is_elastic:
+            raise ConsumerGroupError(f"the consumer group {self.name!r} is static: delete it and create it again")
+
+    async def active_members(self) -> list[str]:
+        """Return the members with a running instance, sorted."""
+        config = await self.refresh()
+        infos = await stream_handle(self._api, self._names.stream).consumers()
+        waiting = {info.name for info in infos if info.num_waiting or info.num_ack_pending}
+        members = sorted({*config.members, *(mapping.member for mapping in config.member_mappings)})
+        return [name for name in members if self._names.consumer(name) in waiting]
+
+    async def step_down(self, member: str) -> None:
+        """Hand a member's work over from its active instance to another one, if there is one.
+
+        Raises:
+            ConsumerNotFoundError: the member has no running instance.
+        """
+        consumer = await stream_handle(self._api, self._names.stream).consumer(self._names.consumer(member))
+        await consumer.unpin(PRIORITY_GROUP)
+
+    def consume(self, member: str, handler: GroupHandler, **options: Unpack[MemberOptions]) -> GroupMember:
+        """Work as a member: call the handler with the messages of its partitions, one at a time and in order.
+
+        ::
+
+            async with group.consume("worker-1", handle) as member:
+                await member.wait()
+
+        Several instances may work as one member; one of them gets messages, the others stand by. A member that the
+        group does not have waits until it has it, if the group is elastic.
+
+        Args:
+            member: the member's name.
+            handler: a plain or a coroutine function that takes a message, whose subject is the one that it was
+                published to. The message is acknowledged when the handler returns, unless it has done so. It may take
+                as long as it needs.
+            options: how it works.
+
+        Raises:
+            InvalidOptionError: an option that cannot work.
+            ConsumerGroupError: the group is static and has no such member.
+        """
+        if not self.is_elastic and not is_member(self.config, member):
+            raise ConsumerGroupError(f"the consumer group {self.name!r} has no member {member!r}, and is static")
+        return GroupMember(self, member, handler, options)

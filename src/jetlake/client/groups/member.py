@@ -1,34 +1,32 @@
 """A member of a consumer group at work: joins its consumer, handles messages in order, follows the group's changes.
 
-Order per key is the server's: the member's consumer has one message out at a time unless it is told otherwise, so
-whatever becomes of that message, no later one overtakes it. A partition changes hands only after the consumer that had
-it is gone, and a member deletes its consumer only after its handler has returned.
+The server keeps the order per key: the member's consumer has one message out at a time unless `max_ack_pending` says
+otherwise, so no later message overtakes one that fails or is redelivered. A partition changes hands only after the
+consumer that had it is deleted, and a member deletes its consumer only after its handler has returned.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self, TypedDict
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Self, TypedDict
 
-from jetlake.client.api.api_caller import ApiCaller, check_name
+from jetlake.client.api.api_caller import check_name
 from jetlake.client.api.config_options import ConsumerOptions
 from jetlake.client.groups.config import (
-    GroupConfig,
+    PRIORITY_GROUP,
     decode_config,
     is_same_group,
     member_filters,
     member_partitions,
 )
-from jetlake.client.groups.handling import GroupHandler, Handling
-from jetlake.client.groups.place import PRIORITY_GROUP, GroupPlace
-from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.entry import Entry
+from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume
 from jetlake.client.pull.consumer import Consumer
-from jetlake.client.pull.pull_options import ConsumeOptions, GroupOptions
-from jetlake.client.pull.retry_options import Backoff, retry_options
-from jetlake.client.settings.options import EventCallback, duration_s
+from jetlake.client.pull.options import Backoff, ConsumeOptions, GroupOptions, retry_options
+from jetlake.client.settings.options import ErrorCallback, duration_s
 from jetlake.client.streams.stream import stream_handle
 from jetlake.errors import (
     ApiError,
@@ -47,7 +45,8 @@ from jetlake.errors import (
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
 
-__all__ = ["GroupMember", "MemberOptions"]
+if TYPE_CHECKING:
+    from jetlake.client.groups.groups import ConsumerGroup
 
 _ACK_WAIT_S = 5.0
 _PULL_MIN_S = 1.0
@@ -73,8 +72,8 @@ class MemberOptions(TypedDict, total=False):
     """Seconds before each retry; see `Consumer.consume`."""
     dead_letter: str
     """The subject that a message is stored under when it is given up; see `Consumer.consume`."""
-    on_error: EventCallback
-    """Called instead of the client's `on_error` with what nobody waits for, such as failing handlers."""
+    on_error: ErrorCallback
+    """Called instead of the client's `on_error` with errors that no call can raise, such as a handler's."""
 
 
 class GroupMember:
@@ -83,33 +82,21 @@ class GroupMember:
     Use it as an async context manager, or `start` and `stop`. `wait` tells when the group has ended it.
 
     Args:
-        api: manages the consumer.
-        bucket: has the configurations of groups.
-        place: where the group is.
-        config: the group as it is now.
+        group: the group.
         name: the member's name.
         handler: called with each message.
         options: how it works.
     """
 
-    def __init__(
-        self,
-        api: ApiCaller,
-        bucket: KeyValue,
-        place: GroupPlace,
-        config: GroupConfig,
-        name: str,
-        handler: GroupHandler,
-        options: MemberOptions,
-    ) -> None:
+    def __init__(self, group: ConsumerGroup, name: str, handler: GroupHandler, options: MemberOptions) -> None:
         if not callable(handler):
             raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
         if unknown := options.keys() - MemberOptions.__annotations__.keys():
             raise InvalidOptionError(f"a member has no option {sorted(unknown)[0]!r}")
-        self._api = api
-        self._bucket = bucket
-        self._place = place
-        self._config = config
+        self._api = group._api
+        self._bucket = group._bucket
+        self._names = group._names
+        self._config = group.config
         self.name = check_name("member", name)
         self._options = options
         self._ack_wait_s = duration_s("ack_wait", options.get("ack_wait", _ACK_WAIT_S))
@@ -121,21 +108,15 @@ class GroupMember:
         self._is_awaited = False
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._handling = Handling(
-            handler,
-            self._ack_wait_s,
-            self._consumer_info if self._max_ack_pending == 1 else None,
-            self._stopping,
-            self._report,
-        )
+        self._handling = _Handling(self, handler)
 
     def __repr__(self) -> str:
         state = "not started" if self._task is None else "ended" if self._task.done() else "at work"
-        return f"<GroupMember {self.name!r} of {self._place.key!r} {state} partitions {list(self.partitions)}>"
+        return f"<GroupMember {self.name!r} of {self._names.key!r} {state} partitions {list(self.partitions)}>"
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Its partitions, as far as it has heard; none while the group does not have it."""
+        """Its partitions in the last known configuration; none while it is no member."""
         return member_partitions(self._config, self.name)
 
     @property
@@ -148,7 +129,7 @@ class GroupMember:
     async def start(self) -> Self:
         """Begin to work; entering the context manager does it too."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._place.key}-{self.name}")
+            self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._names.key}-{self.name}")
             self._task.add_done_callback(self._tell_end)
         return self
 
@@ -180,7 +161,7 @@ class GroupMember:
         beat = asyncio.create_task(self._handling.keep_in_progress())
         stopped = asyncio.create_task(self._stopping.wait())
         try:
-            async with self._bucket.watch(self._place.key) as changes:
+            async with self._bucket.watch(self._names.key) as changes:
                 await self._follow(stopped, changes.next)
         finally:
             beat.cancel()
@@ -188,7 +169,7 @@ class GroupMember:
             await self._leave()
 
     def _tell_end(self, task: asyncio.Task[None]) -> None:
-        """Report what has ended the member, unless somebody waits for that."""
+        """Report the error that ended the member, unless a caller of `wait` gets it."""
         error = None if task.cancelled() or self._is_awaited else task.exception()
         if isinstance(error, Exception):
             self._report(error)
@@ -222,18 +203,18 @@ class GroupMember:
 
     async def _take_change(self, entry: Entry) -> bool:
         """Follow the group's configuration; False when the group was deleted."""
-        place = self._place
+        names = self._names
         if entry.is_deleted:
-            await self._leave(delete=not place.is_elastic)
+            await self._leave(delete=not names.is_elastic)
             return False
-        before, self._config = self._config, decode_config(type(self._config), place.key, entry.value)
+        before, self._config = self._config, decode_config(type(self._config), names.key, entry.value)
         if before == self._config:
             return True
-        if not place.is_elastic or not is_same_group(before, self._config):
-            await self._leave(delete=not place.is_elastic)
-            raise ConsumerGroupError(f"the consumer group {place.key!r} was replaced by a different one")
-        # The partitions may begin before what the old consumer has delivered, so a new one is made. An instance that
-        # stands by leaves the old one to the instance that is at work with it.
+        if not names.is_elastic or not is_same_group(before, self._config):
+            await self._leave(delete=not names.is_elastic)
+            raise ConsumerGroupError(f"the consumer group {names.key!r} was replaced by a different one")
+        # The new partitions may have messages before the old consumer's position, so a new one is created. An instance
+        # that stands by leaves the old one to the active instance.
         await self._leave(delete=True)
         return True
 
@@ -251,11 +232,11 @@ class GroupMember:
 
     async def _join(self) -> None:
         """Create the member's consumer, or find the one that other instances have, and read it."""
-        elastic = self._place.is_elastic
-        stream = stream_handle(self._api, self._place.stream)
+        elastic = self._names.is_elastic
+        stream = stream_handle(self._api, self._names.stream)
         try:
             consumer = await stream.create_consumer(
-                self._place.consumer(self.name), durable=not elastic, **self._consumer_options()
+                self._names.consumer(self.name), durable=not elastic, **self._consumer_options()
             )
         except (StreamNotFoundError, *_FATAL):
             raise
@@ -268,7 +249,7 @@ class GroupMember:
                 self._report(error)
             elif error.err_code != _PARTITION_TAKEN:
                 raise
-            return  # The server is not ready, or another member has not left a partition yet that is this one's now.
+            return  # The server is not ready, or another member has not left one of these partitions yet.
         self._handling.begin(consumer.cached_info.created)
         self._reading = self._read(consumer).start()
         self._ended = asyncio.create_task(self._reading.wait())
@@ -283,7 +264,7 @@ class GroupMember:
             "priority_groups": [PRIORITY_GROUP],
             "priority_timeout": max(self._ack_wait_s, _PULL_MIN_S),
         }
-        if self._place.is_elastic:
+        if self._names.is_elastic:
             options["inactive_threshold"] = self._ack_wait_s
         return options
 
@@ -308,7 +289,7 @@ class GroupMember:
         )
 
     async def _leave(self, *, delete: bool = False) -> None:
-        """Stop reading once the handler has returned; pulls go on meanwhile, so that the server keeps the consumer.
+        """Stop reading once the handler has returned; pulls continue meanwhile, so that the server keeps the consumer.
 
         Args:
             delete: delete the consumer too, unless another instance is at work with it. Otherwise another instance may
@@ -317,24 +298,26 @@ class GroupMember:
         reading, ended = self._reading, self._ended
         if reading is None or ended is None:
             return
-        await self._handling.end()
-        await reading.stop()
+        try:
+            await self._handling.end()
+        finally:
+            await reading.stop()
         await asyncio.wait([ended])
         ended.exception()
         self._reading = self._ended = None
         try:
             if self._handling.acked:
-                # A server may take an acknowledgement later than a request that comes after it.
+                # A server may process an acknowledgement later than a request that comes after it.
                 await self._api.connection.request_raw(self._handling.acked, b"", b"+ACK", None)
-            await self._give_up_consumer(reading.pin_id, delete=delete)
+            await self._release_consumer(reading.pin_id, delete=delete)
         except (NotFoundError, NoRespondersError):
             pass  # The consumer is gone.
         except JetlakeError as error:
             self._report(error)
 
-    async def _give_up_consumer(self, pin_id: str, *, delete: bool) -> None:
-        stream = stream_handle(self._api, self._place.stream)
-        consumer = await stream.consumer(self._place.consumer(self.name))
+    async def _release_consumer(self, pin_id: str, *, delete: bool) -> None:
+        stream = stream_handle(self._api, self._names.stream)
+        consumer = await stream.consumer(self._names.consumer(self.name))
         # The server pins an instance with the first message that it delivers to it, and unpins it though it is at work.
         info = consumer.cached_info
         pinned = {state.pinned_client_id for state in info.priority_groups}
@@ -345,7 +328,118 @@ class GroupMember:
             await consumer.unpin(PRIORITY_GROUP)
 
     async def _consumer_info(self) -> ConsumerInfo:
-        return await stream_handle(self._api, self._place.stream).consumer_info(self._place.consumer(self.name))
+        return await stream_handle(self._api, self._names.stream).consumer_info(self._names.consumer(self.name))
 
     def _report(self, error: Exception) -> None:
         self._api.connection.report(self._options.get("on_error"), error)
+
+
+GroupHandler = Callable[[Message], Awaitable[None] | None]
+"""A plain or a coroutine function that takes a message."""
+
+_caller: ContextVar[_Handling | None] = ContextVar("jetlake_group_handling", default=None)
+
+
+class _Handling:
+    """Calls a member's handler with the messages of its consumer, one at a time and in order.
+
+    An instance that was frozen or disconnected for longer than the ack wait may find a message that another instance
+    has handled since: with one message out at a time, it asks the server first.
+
+    Attributes:
+        acked: the reply subject of the consumer's last message that was acknowledged here; empty for none.
+    """
+
+    __slots__ = (
+        "_ack_wait_s",
+        "_at_work",
+        "_created",
+        "_handler",
+        "_is_ended",
+        "_member",
+        "_sure_at",
+        "_turn",
+        "acked",
+    )
+
+    def __init__(self, member: GroupMember, handler: GroupHandler) -> None:
+        self._member = member
+        self._handler = handler
+        self._ack_wait_s = member._ack_wait_s
+        self._turn = asyncio.Lock()
+        self._at_work: Message | None = None
+        self._created = ""
+        self._sure_at = 0.0
+        self._is_ended = False
+        self.acked = b""
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether the handler itself is asking."""
+        return _caller.get() is self
+
+    def begin(self, created: str) -> None:
+        """Handle the messages of a consumer that was created then."""
+        self._is_ended = False
+        self._created = created
+        self._sure_at = asyncio.get_running_loop().time()
+        self.acked = b""
+
+    async def end(self) -> None:
+        """Wait until the handler has returned, and handle no more messages of the consumer."""
+        async with self._turn:
+            self._is_ended = True
+
+    async def handle(self, message: Message) -> None:
+        """Handle and acknowledge a message; an error of the handler is raised."""
+        _caller.set(self)
+        async with self._turn:
+            if self._is_ended or self._member._stopping.is_set():
+                message.nak()
+                return
+            if not await self._has(message):
+                return
+            message.raw_subject = message.raw_subject.partition(b".")[2]
+            self._at_work = message
+            try:
+                result = self._handler(message)
+                if result is not None:
+                    await result
+            finally:
+                self._at_work = None
+            if not message.is_settled:
+                message.ack()
+                self.acked = message.raw_reply
+
+    async def _has(self, message: Message) -> bool:
+        """Return whether the message is this instance's to handle; otherwise the server delivers it again if needed.
+
+        With one message out at a time, every message was delivered after the previous one was begun. A message that
+        may have waited longer, as in the socket of a frozen instance, is checked with the server.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._member._max_ack_pending == 1 and now - self._sure_at > self._ack_wait_s / 2:
+            try:
+                await message.in_progress_sync(timeout=self._ack_wait_s)
+                info = await self._member._consumer_info()
+            except (NotFoundError, NoRespondersError):
+                return False
+            except JetlakeError as error:
+                self._member._report(error)
+                return False
+            last = info.delivered.consumer_seq
+            if not info.num_ack_pending or (info.created, last) != (self._created, message.metadata.consumer_seq):
+                return False
+        self._sure_at = now
+        return True
+
+    async def keep_in_progress(self) -> None:
+        """Extend the ack wait while the handler is at work, so that its message is not delivered again."""
+        while True:
+            await asyncio.sleep(self._ack_wait_s / 3)
+            message = self._at_work
+            if message is not None and not message.is_settled:
+                try:
+                    message.in_progress()
+                except JetlakeError as error:
+                    self._member._report(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.client.kv.bucket import KeyValue
+from jetlake.client.kv.bucket import KeyValue, KeyWatch
 from jetlake.client.kv.codecs import (
     Base64Keys,
     Base64Values,
@@ -12,9 +12,8 @@ from jetlake.client.kv.codecs import (
     ValueChain,
     ValueCodec,
 )
+from jetlake.client.kv.config import BucketStatus
 from jetlake.client.kv.entry import Entry, Operation
-from jetlake.client.kv.status import BucketStatus
-from jetlake.client.kv.watch import KeyWatch
 
 __all__ = [
     "Base64Keys",

@@ -1,23 +1,33 @@
-"""The handle of a key-value bucket."""
+"""Key-value buckets: their handle, watches over their keys, and the bucket of a name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
+from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.api.config_options import DeliverPolicyName
 from jetlake.client.kv.codecs import KeyCodec, ValueCodec
+from jetlake.client.kv.config import (
+    STREAM_PREFIX,
+    BucketOptions,
+    BucketStatus,
+    bucket_config,
+    check_key,
+    check_pattern,
+    read_status,
+    subject_prefix,
+)
 from jetlake.client.kv.entry import Entry, from_delivery, from_stored, operation_of
-from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
-from jetlake.client.kv.status import BucketStatus, read_status
-from jetlake.client.kv.watch import KeyWatch
 from jetlake.client.messages.message import Message
-from jetlake.client.ordered.watch import WatchHandler
+from jetlake.client.ordered.watch import Watch, WatchHandler
 from jetlake.client.publish.publisher import Publisher
-from jetlake.client.streams.stream import Stream
+from jetlake.client.streams.buckets import Buckets
+from jetlake.client.streams.stored_message import StoredMessage
+from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.client.streams.tables import BucketCodec, TableArguments, loaded
 from jetlake.errors import (
     InvalidOptionError,
@@ -29,13 +39,15 @@ from jetlake.errors import (
 from jetlake.model.api import API_PREFIX
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.encoding.times import parse_time
+from jetlake.model.stream import StreamInfo
 
 if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable
 
     from jetlake.client.tables.table import Table
 
-__all__ = ["KeyValue"]
+
+DefaultT = TypeVar("DefaultT")
 
 _DELETE = {"KV-Operation": "DEL"}
 _PURGE = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
@@ -63,7 +75,7 @@ class KeyValue:
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
         self._prefix = subject_prefix(origin.name.removeprefix(STREAM_PREFIX))
-        # Through another prefix than the server's own, only what begins with it gets there.
+        # Through another API prefix, only subjects that begin with it reach the bucket.
         self._write_prefix = self._prefix if api_prefix == API_PREFIX else f"{api_prefix}.{self._prefix}"
 
     def __repr__(self) -> str:
@@ -104,40 +116,73 @@ class KeyValue:
 
     # Reading
 
-    async def get(self, key: str, *, revision: int = 0) -> Entry:
+    @overload
+    async def get(self, key: str, *, revision: int = 0, leader: bool = False) -> Entry: ...
+
+    @overload
+    async def get(
+        self, key: str, *, revision: int = 0, leader: bool = False, default: DefaultT
+    ) -> Entry | DefaultT: ...
+
+    async def get(self, key: str, *, revision: int = 0, leader: bool = False, default: Any = ...) -> Any:
         """Return the value of a key.
+
+        Any replica or mirror of the bucket may answer, as it is then. Values that were written through the same
+        JetStream context are always seen: where an answer is older, or there is none, the leader is asked.
 
         Args:
             key: the key.
             revision: this revision of it. Default: the newest.
+            leader: read from the leader, which has every write that was acknowledged to any client.
+            default: returned where there is no value, instead of raising.
 
         Raises:
-            KeyNotFoundError: there is none, or it was deleted.
+            KeyNotFoundError: there is none, or it was deleted, and no default was given.
         """
-        entry = await self._entry(key, revision)
-        if entry is None or entry.is_deleted:
+        entry = await self._entry(key, revision, leader=leader)
+        if entry is not None and not entry.is_deleted:
+            return entry
+        if default is ...:
             raise KeyNotFoundError(self.bucket, key)
-        return entry
+        return default
 
-    async def _entry(self, key: str, revision: int = 0) -> Entry | None:
+    async def _entry(self, key: str, revision: int = 0, *, leader: bool = False) -> Entry | None:
         """Return the value or marker of a key."""
         stored_key = self._stored_key(key)
         subject = self._prefix + stored_key
         if revision < 0:
             raise InvalidOptionError(f"revision is 1 or more, not {revision}")
-        try:
-            if revision:
-                message = await self.stream.get(revision)
-            else:
-                message = await self.stream.get(last_by_subject=subject)
-        except MessageNotFoundError:
-            return None
-        if message.subject != subject:
+        if not revision:
+            message = await self._newest(stored_key, leader=leader)
+        elif leader:
+            message = await _found(self._origin.get(revision, direct=False))
+        else:
+            message = await _found(self.stream.get(revision))
+        if message is None or message.subject != subject:
             return None
         return self._decoded(from_stored(self.bucket, stored_key, message))
 
+    async def _newest(self, stored_key: str, *, leader: bool) -> StoredMessage | None:
+        """Return the newest message of a key, at least as new as the last one that this context wrote.
+
+        A mirror has the sequences of its origin, so they can be compared; a mirror that is behind is skipped in favour
+        of the origin's leader, which took the write.
+        """
+        subject, written_to = self._prefix + stored_key, self._write_prefix + stored_key
+        own_writes, is_mirror = self._publisher.own_writes, self._origin is not self.stream
+        written = own_writes.newest(written_to)
+        message = None
+        if not leader:
+            message = await _found(self.stream.newest(subject, at_least=0 if is_mirror else written))
+        is_behind = (message.sequence if message is not None else 0) < written
+        if leader or (is_mirror and is_behind):
+            message = await _found(self._origin.get(last_by_subject=subject, direct=False))
+        if message is None or message.sequence < written:
+            own_writes.forget(written_to)  # The leader no longer has it.
+        return message
+
     async def keys(self, *patterns: str) -> list[str]:
-        """Return the keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
+        """Return the keys that have a value, as the bucket is now; all, or only matches of one of the patterns."""
         async with self.watch(*patterns, meta_only=True) as watch:
             newest = {entry.key: entry for entry in await watch.current()}
         return [key for key, entry in newest.items() if not entry.is_deleted]
@@ -211,7 +256,7 @@ class KeyValue:
         meta_only: bool = False,
         handler: WatchHandler[Entry] | None = None,
     ) -> KeyWatch:
-        """Return what keys are now and every change from then on.
+        """Return the current values of keys and every later change.
 
         ::
 
@@ -265,14 +310,21 @@ class KeyValue:
         )
 
     async def status(self) -> BucketStatus:
-        """Return what the bucket is like and how much is in it."""
+        """Return the limits and the size of the bucket."""
         return read_status(await self.stream.info())
 
     # Writing
 
-    async def put(self, key: str, value: bytes) -> int:
-        """Give a key a value; its revision is returned."""
-        return await self._write(key, value)
+    async def put(self, key: str, value: bytes, *, ttl: Seconds | None = None) -> int:
+        """Give a key a value; its revision is returned.
+
+        Args:
+            key: the key.
+            value: the value.
+            ttl: seconds that this value lives; the bucket needs `limit_marker_ttl`. Default: for ever, also where the
+                value before it had an end.
+        """
+        return await self._write(key, value, ttl=ttl)
 
     async def create(self, key: str, value: bytes, *, ttl: Seconds | None = None) -> int:
         """Give a key a value if it has none.
@@ -280,7 +332,8 @@ class KeyValue:
         Args:
             key: the key.
             value: the value.
-            ttl: seconds that it lives; the bucket needs `limit_marker_ttl`.
+            ttl: seconds that this value lives; the bucket needs `limit_marker_ttl`. A later `put` or `update` has a
+                life of its own: give it `ttl` again to renew a lease.
 
         Raises:
             KeyExistsError: it has one.
@@ -291,7 +344,7 @@ class KeyValue:
                 return await self._write(key, value, revision=revision, ttl=ttl)
             except WrongLastSequenceError:
                 entry = await self._last_write(key)
-            # A marker is as good as nothing, and anything newer than what was seen means that somebody was faster.
+            # A marker counts as no value; the same revision again would be refused again.
             if entry is not None and (not entry.is_deleted or entry.revision == revision):
                 raise KeyExistsError(self.bucket, key) from None
             revision = entry.revision if entry is not None else 0
@@ -299,25 +352,28 @@ class KeyValue:
     async def _last_write(self, key: str) -> Entry | None:
         """Return the newest value, not decoded, or marker of a key, of the stream that writes go to.
 
-        A mirror or replica may be behind what a write was refused for.
+        Read from the leader: a mirror or replica may lack the write for which this one was refused.
         """
         stored_key = self._stored_key(key)
-        try:
-            message = await self._origin.get(last_by_subject=self._prefix + stored_key, direct=False)
-        except MessageNotFoundError:
-            return None
-        return from_stored(self.bucket, stored_key, message)
+        message = await self._newest(stored_key, leader=True)
+        return from_stored(self.bucket, stored_key, message) if message is not None else None
 
-    async def update(self, key: str, value: bytes, revision: int) -> int:
+    async def update(self, key: str, value: bytes, revision: int, *, ttl: Seconds | None = None) -> int:
         """Give a key a value if this is its newest revision; the new one is returned.
+
+        Args:
+            key: the key.
+            value: the value.
+            revision: the newest revision that the caller knows.
+            ttl: seconds that this value lives, as in `put`.
 
         Raises:
             WrongLastSequenceError: it is not.
         """
-        return await self._write(key, value, revision=revision)
+        return await self._write(key, value, revision=revision, ttl=ttl)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Put a marker in the place of a value; older revisions stay as far as the bucket keeps them.
+        """Replace a value by a marker; older revisions stay as far as the bucket keeps them.
 
         Args:
             key: the key; it need not be there.
@@ -329,7 +385,7 @@ class KeyValue:
         await self._write(key, b"", revision=revision, headers=_DELETE)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None:
-        """Put a marker in the place of a value and of all its older revisions.
+        """Replace a value and all its older revisions by a marker.
 
         Args:
             key: the key; it need not be there.
@@ -351,14 +407,14 @@ class KeyValue:
             How many keys were deleted.
         """
         limit_ns = nanoseconds(older_than)
-        # By the keys that are stored: those of programs without the codec have a marker too.
+        # By stored keys: programs without the codec leave markers too.
         async with self.with_codec().watch(meta_only=True) as watch:
             newest = {entry.key: entry for entry in await watch.current()}
         markers = [entry for entry in newest.values() if entry.is_deleted and _can_be_named(entry.key)]
-        now_ns = parse_time((await self.stream.info()).ts)  # By the clock that the entries' times are of.
+        now_ns = parse_time((await self.stream.info()).ts)  # By the server's clock, as the entries' times.
         for entry in markers:
             is_young = now_ns - entry.created_ns < limit_ns
-            # Up to the marker: somebody may have given the key a value since.
+            # Up to the marker: the key may have a newer value since.
             before = entry.revision + (0 if is_young else 1)
             await self.stream.purge(subject=self._prefix + entry.key, before=before)
         return len(markers)
@@ -375,18 +431,60 @@ class KeyValue:
         stored_key = self._stored_key(key)
         if revision is not None and revision < 0:
             raise InvalidOptionError(f"revision is 0 or more, not {revision}")
+        subject = self._write_prefix + stored_key
         ack = await self._publisher.publish(
-            self._write_prefix + stored_key,
+            subject,
             value if self._values is None or headers is not None else self._values.encode(value),
             {"headers": headers, "expected_last_subject_sequence": revision, "ttl": ttl},
         )
+        self._publisher.own_writes.note(subject, ack.seq)
         return ack.seq
 
 
+async def _found(get: Awaitable[StoredMessage]) -> StoredMessage | None:
+    try:
+        return await get
+    except MessageNotFoundError:
+        return None
+
+
 def _can_be_named(key: str) -> bool:
-    """Return whether a request can name a stored key: JSON holds no bytes that are no text."""
+    """Return whether a request can name a stored key: JSON has no bytes outside of UTF-8."""
     try:
         key.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+class KeyWatch(Watch[Entry]):
+    """The entries of some keys, without end; made by `KeyValue.watch`.
+
+    Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. What the keys are when it
+    begins comes first; `current` takes just that. It survives lost connections and restarted servers, and ends with an
+    error when the bucket does.
+    """
+
+    __slots__ = ()
+
+
+def key_value_buckets(api: ApiCaller, publisher: Publisher) -> Buckets[KeyValue, BucketOptions]:
+    """Return the key-value buckets.
+
+    Args:
+        api: manages their streams.
+        publisher: writes their entries.
+    """
+
+    def handle(info: StreamInfo) -> KeyValue:
+        if info.config.max_msgs_per_subject < 1:
+            raise InvalidOptionError(f"stream {info.config.name!r} is no bucket: it keeps all messages of a subject")
+        stream = Stream(api, info)
+        mirror = info.config.mirror
+        if mirror is None:
+            return KeyValue(publisher, stream, stream, api.prefix)
+        external = mirror.external.api if mirror.external is not None else ""
+        origin_api = ApiCaller(api.connection, prefix=external or api.prefix, timeout_s=api.timeout_s)
+        return KeyValue(publisher, stream, stream_handle(origin_api, mirror.name), origin_api.prefix)
+
+    return Buckets(api, prefix=STREAM_PREFIX, subjects="$KV.*.>", configure=bucket_config, handle=handle)

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from jetlake.errors import DecodeError, InvalidOptionError
 
-__all__ = ["Base64Keys", "Base64Values", "KeyChain", "KeyCodec", "PathKeys", "ValueChain", "ValueCodec"]
-
 _ROOT = "_root_"
 _WILDCARDS = ("*", ">")
 

@@ -1,19 +1,18 @@
-"""The options of a bucket, and the stream that holds it."""
+"""The options, names and status of buckets, and the streams and subjects that hold them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from jetlake.client.api.config_options import configured
-from jetlake.client.kv.names import STREAM_PREFIX, stream_name, subject_prefix
+from jetlake.client.streams.buckets import check_bucket
 from jetlake.errors import InvalidOptionError
-from jetlake.model.encoding.durations import Seconds
-from jetlake.model.stream import Placement, Republish, StreamConfig, StreamSource
-
-__all__ = ["BucketOptions", "bucket_config"]
+from jetlake.model.encoding.durations import Seconds, seconds
+from jetlake.model.stream import Placement, Republish, StreamConfig, StreamInfo, StreamSource
 
 _HISTORY_MAX = 64
 
@@ -79,7 +78,7 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
             "max_msgs_per_subject": history,
             "max_age": given.pop("ttl", None),
             "max_msg_size": given.pop("max_value_size", None),
-            # Values are replaced by newer ones, never pushed out by those of other keys.
+            # Values are replaced by newer ones, never removed for values of other keys.
             "discard": "new",
             "allow_rollup_hdrs": True,
             "deny_delete": True,
@@ -107,8 +106,80 @@ def _source(bucket: str, source: StreamSource | dict[str, Any]) -> dict[str, Any
     target = subject_prefix(bucket) + pattern.removeprefix(subject_prefix(name))
     count = 0
     tokens = target.split(".")
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token == "*":
             count += 1
-            tokens[place] = f"{{{{wildcard({count})}}}}"
+            tokens[position] = f"{{{{wildcard({count})}}}}"
     return {**origin, "subject_transforms": [{"src": pattern, "dest": ".".join(tokens)}]}
+
+
+STREAM_PREFIX = "KV_"
+"""The prefix of the names of buckets' streams."""
+
+_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
+_PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>")
+
+
+def check_key(key: str) -> str:
+    """Check the name of a key, and return it.
+
+    Raises:
+        InvalidOptionError: not dot-separated tokens of letters, digits and `-/_=`.
+    """
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise InvalidOptionError(f"a key is dot-separated tokens of letters, digits and -/_=, not {key!r}")
+    return key
+
+
+def check_pattern(pattern: str) -> str:
+    """Check a key, or a pattern of keys with `*` for one token and `>` for the rest.
+
+    Raises:
+        InvalidOptionError: neither.
+    """
+    if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
+        raise InvalidOptionError(f"a pattern is a key that may have * for a token and > at its end, not {pattern!r}")
+    return pattern
+
+
+def stream_name(bucket: str) -> str:
+    """Return the stream of a bucket."""
+    return STREAM_PREFIX + check_bucket(bucket)
+
+
+def subject_prefix(bucket: str) -> str:
+    """Return the prefix of the subjects of a bucket's keys."""
+    return f"$KV.{bucket}."
+
+
+class BucketStatus(Struct, frozen=True):
+    """A bucket, as the server described it."""
+
+    bucket: str
+    """The bucket's name."""
+    values: int
+    """Revisions in it, markers included."""
+    history: int
+    """How many revisions of a key are kept."""
+    ttl_s: float
+    """Seconds that a revision lives; 0 for ever."""
+    limit_marker_ttl_s: float
+    """Seconds that the marker of a key whose time is over lives; 0 when keys have no life of their own."""
+    bytes: int
+    """Bytes in it."""
+    stream: StreamInfo
+    """The info of the stream that holds it."""
+
+
+def read_status(info: StreamInfo) -> BucketStatus:
+    """Return the bucket that a stream holds."""
+    config = info.config
+    return BucketStatus(
+        config.name.removeprefix(STREAM_PREFIX),
+        info.state.messages,
+        config.max_msgs_per_subject,
+        seconds(config.max_age),
+        seconds(config.subject_delete_marker_ttl),
+        info.state.bytes,
+        info,
+    )

@@ -13,8 +13,6 @@ from jetlake.client.messages.message import Message
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.protocol.headers import find_value
 
-__all__ = ["Entry", "Operation", "from_delivery", "from_stored", "operation_of"]
-
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,12 +77,12 @@ class Entry(Struct, frozen=True):
 
 
 def from_stored(bucket: str, key: str, message: StoredMessage) -> Entry:
-    """Return the entry that was got by its place."""
+    """Return the entry of a stored message."""
     return Entry(bucket, key, message.payload, message.sequence, message.time_ns, operation_of(message.header))
 
 
 def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
-    """Return the entry that a consumer delivered; so many bytes of its subject stand before the key."""
+    """Return the entry of a delivered message; its key follows `prefix_length` bytes of the subject."""
     metadata = message.metadata
     return Entry(
         bucket,
@@ -98,7 +96,7 @@ def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
 
 
 def operation_of(header: bytes) -> Operation:
-    """Return what a message with that header block did to its key."""
+    """Return the operation of a message with this header block."""
     if not header:
         return Operation.PUT
     word = find_value(header, b"KV-Operation")

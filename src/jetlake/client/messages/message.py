@@ -12,13 +12,18 @@ from jetlake.client.messages.ready import READY, Ready
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import payload_bytes
 from jetlake.completion import hides
-from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
+from jetlake.errors import (
+    AlreadyAcknowledgedError,
+    ClientConnectionError,
+    InvalidOptionError,
+    JetlakeError,
+    NotJetStreamMessageError,
+)
 from jetlake.model.ack_subject import AckSubject, parse_ack_subject
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
+from jetlake.protocol.encoder import ACK_FRAME
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
-
-__all__ = ["Message", "Outlet", "give_back", "is_ack_subject", "nak_body"]
 
 T = TypeVar("T")
 
@@ -26,6 +31,8 @@ _ACK_PREFIX = b"$JS.ACK."
 _ACK_PREFIX_END = b"$JS.ACK/"
 """The first subject behind those with the prefix: two comparisons take half the time of a slice."""
 _SHOWN_MAX = 40
+_CALLS = {b"+ACK": "ack", b"-NAK": "nak", b"+TER": "term", b"+WPI": "in_progress"}
+"""The calls by the first four bytes of what they send."""
 
 
 class Outlet(Protocol):
@@ -39,7 +46,7 @@ class Outlet(Protocol):
         """Write the frame, soon and in order."""
 
     def send_run(self, frames: bytes, count: int) -> None:
-        """Write so many frames as `send` writes one."""
+        """Write `count` encoded frames as `send` writes one."""
 
     def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Awaitable[Message]:
         """Send an acknowledgement and wait for the answer."""
@@ -65,7 +72,10 @@ class Message(Struct, gc=False, eq=False):
     payload: bytes
     """The content."""
     _outlet: Outlet | None = None
-    _settled: bool = False
+    _settled: bool | bytes = False
+    """The acknowledgement that was sent, as its first four bytes; True where none is needed."""
+    _is_confirmed: bool = False
+    """Whether the server has said that it has the acknowledgement."""
 
     @property
     def subject(self) -> str:
@@ -74,7 +84,7 @@ class Message(Struct, gc=False, eq=False):
 
     @property
     def reply(self) -> str:
-        """The subject for answers; empty when nobody waits for one."""
+        """The subject for answers; empty when the sender waits for none."""
         return self.raw_reply.decode("utf-8", "surrogateescape")
 
     @property
@@ -123,7 +133,7 @@ class Message(Struct, gc=False, eq=False):
     @property
     def is_settled(self) -> bool:
         """Whether it was acknowledged for good (or needs no acknowledgement), so that later calls do nothing."""
-        return self._settled
+        return bool(self._settled)
 
     def ack(self) -> Ready:
         """Acknowledge: the message is done, and the consumer need not deliver it again.
@@ -136,12 +146,14 @@ class Message(Struct, gc=False, eq=False):
             reply = self.raw_reply
             if not _ACK_PREFIX < reply < _ACK_PREFIX_END:
                 raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
-            self._outlet.send(b"PUB %b 4\r\n+ACK\r\n" % reply)  # type: ignore[union-attr]
-            self._settled = True
+            self._outlet.send(ACK_FRAME % reply)  # type: ignore[union-attr]
+            self._settled = b"+ACK"
         return READY
 
     async def ack_sync(self, timeout: Seconds | None = None) -> None:
         """Acknowledge, and wait until the server knows: the message is never delivered again.
+
+        Behind an `ack`, it waits for the confirmation that `ack` did not ask for.
 
         Args:
             timeout: seconds to wait for the server; the connection's `request_timeout` when None.
@@ -152,6 +164,7 @@ class Message(Struct, gc=False, eq=False):
                 leader, and is waited for.
             StaleAckError: the message was delivered again since, and the consumer has strict acks.
             AckRefusedError: the server could not store it; says why.
+            AlreadyAcknowledgedError: `nak` or `term` was called before, and is what counts.
         """
         await self._confirm(b"+ACK", timeout)
 
@@ -183,10 +196,10 @@ class Message(Struct, gc=False, eq=False):
         await self._confirm(b"+WPI", timeout)
 
     def settle_by_pull(self, inbox: bytes, request: bytes) -> None:
-        """Acknowledge and pull in one: what the request asks for goes to the inbox. `Consumer.ack_next` calls this."""
+        """Acknowledge and pull in one: the pulled messages go to the inbox. `Consumer.ack_next` calls this."""
         outlet, reply = self._answerable()
         outlet.send(encoder.pub(reply, inbox, b"+NXT " + request))
-        self._settled = True
+        self._settled = b"+ACK"
 
     def respond(self, payload: bytes = b"", *, headers: Mapping[str, str | list[str]] | None = None) -> Ready:
         """Answer a request.
@@ -208,10 +221,31 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     async def _confirm(self, body: bytes, timeout: Seconds | None) -> None:
-        if not self._settled:
+        if self._needs_confirmation(body):
             outlet, reply = self._answerable()
             await outlet.confirm(reply, body, timeout_s(timeout))
-            self._settled = body != b"+WPI"
+            self._confirmed(body)
+
+    def _needs_confirmation(self, body: bytes) -> bool:
+        """Return whether the server has yet to say that it has this acknowledgement.
+
+        Raises:
+            AlreadyAcknowledgedError: another one was sent before.
+        """
+        sent, kind = self._settled, body[:4]
+        if isinstance(sent, bool):
+            return not sent
+        if sent == kind and self._is_confirmed:
+            return False
+        if sent != kind or kind == b"-NAK":
+            # A nak is not repeated to have it confirmed: the server would take it for one of the next delivery.
+            told = f"{_CALLS[kind]} after {_CALLS[sent]}, which was sent first and counts"
+            raise AlreadyAcknowledgedError(f"{told}: the message on {self.subject!r} has its acknowledgement")
+        return True
+
+    def _confirmed(self, body: bytes) -> None:
+        if body != b"+WPI":
+            self._settled, self._is_confirmed = body[:4], True
 
     def term_body(self, reason: str) -> bytes:
         """Return the body of an acknowledgement that gives the message up."""
@@ -227,7 +261,7 @@ class Message(Struct, gc=False, eq=False):
         if not self._settled:
             outlet, reply = self._answerable()
             outlet.send(encoder.pub(reply, b"", body))
-            self._settled = True
+            self._settled = body[:4]
         return READY
 
     def _answerable(self) -> tuple[Outlet, bytes]:
@@ -244,12 +278,12 @@ class Message(Struct, gc=False, eq=False):
 
 
 def is_ack_subject(reply: bytes) -> bool:
-    """Tell whether a reply subject is that of a message of a consumer, which may be acknowledged."""
+    """Return whether a reply subject belongs to a message of a consumer, which may be acknowledged."""
     return _ACK_PREFIX < reply < _ACK_PREFIX_END
 
 
 def nak_body(delay: Seconds | None) -> bytes:
-    """Return the body of an acknowledgement that asks for another delivery, after so many seconds if not at once."""
+    """Return the body of an acknowledgement that asks for another delivery, after `delay` seconds if not at once."""
     if delay is None:
         return b"-NAK"
     delay_ns = nanoseconds(delay)
@@ -264,4 +298,4 @@ def give_back(messages: Iterable[Message]) -> None:
         try:
             message.nak()
         except ClientConnectionError:
-            return  # Without a connection they come again after their ack wait.
+            return  # Without a connection they are redelivered after their ack wait.

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.client.messages.message import Message, Outlet, is_ack_subject, nak_body
 from jetlake.client.messages.ready import READY, Ready
 from jetlake.errors import JetlakeError, NotJetStreamMessageError
 from jetlake.model.encoding.durations import Seconds
+from jetlake.protocol import encoder
 
-__all__ = ["MessageBatch"]
+if TYPE_CHECKING:
+    import typing_extensions
 
-M = TypeVar("M", bound=Message)
+    # So that a bare `MessageBatch` means one of messages, also to a strict type checker.
+    M = typing_extensions.TypeVar("M", bound=Message, default=Message)
+else:
+    M = TypeVar("M", bound=Message)
 
 
 class MessageBatch(list[M]):
     """A list of messages, as fetches and `batches()` give it, that answers for all of them at once.
 
-    It may also be made of other messages: `MessageBatch(done).ack()`. The server gets the same answers as from a call
-    for each message, in their order and in one piece. Messages that are settled already are left out. When a call
+    It may also be built of other messages: `MessageBatch(done).ack()`. The server gets the same answers as from a call
+    for each message, in their order and with one write. Messages that are settled already are left out. When a call
     raises, nothing was sent and no message is settled. Awaiting the calls is allowed and not needed.
     """
 
@@ -48,8 +53,9 @@ class MessageBatch(list[M]):
         return READY
 
     def _settle(self, body: bytes) -> Ready:
+        kind = body[:4]
         for message in self._send(body):
-            message._settled = True
+            message._settled = kind
         return READY
 
     def _send(self, body: bytes) -> list[M]:
@@ -61,8 +67,7 @@ class MessageBatch(list[M]):
         if not (is_ack_subject(min(replies)) and is_ack_subject(max(replies))):
             other = next(reply for reply in replies if not is_ack_subject(reply))
             raise NotJetStreamMessageError(other.decode("utf-8", "surrogateescape"), "it does not start with $JS.ACK")
-        end = b" %d\r\n%b\r\n" % (len(body), body)
-        _outlet(waiting).send_run(b"PUB " + (end + b"PUB ").join(replies) + end, len(replies))
+        _outlet(waiting).send_run(encoder.pub_each(replies, body), len(replies))
         return waiting
 
 

@@ -15,6 +15,7 @@ __all__ = ["Denial", "Receiver"]
 
 @hides(
     "abandon",
+    "await_answers",
     "cluster_changed",
     "delivered_before",
     "delivered_max",
@@ -26,7 +27,6 @@ __all__ = ["Denial", "Receiver"]
     "receive_answers",
     "receive_run",
     "reconnected",
-    "settle",
     "sid",
     "takes_answers",
     "wind_down",
@@ -39,7 +39,7 @@ class Receiver(ABC):
         queue: the queue group; empty for none.
         sid: the number that the connection gave it; empty while it is not subscribed.
         delivered: messages received so far.
-        delivered_before: those of them that earlier connections brought, which the server in use does not count.
+        delivered_before: messages received on earlier connections, which the server in use does not count.
         delivered_max: messages after which the subscription ends; 0 for no end.
         takes_answers: many messages are taken by `receive_answers`, without an object for each.
     """
@@ -78,29 +78,29 @@ class Receiver(ABC):
         """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""
 
     async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
-        """Drain: end without loss, and return when what was received is handled."""
+        """Drain: end without loss, and return when all received messages are handled."""
 
-    async def settle(self) -> None:  # noqa: B027  not every receiver cares
-        """Return when what was published is answered; the client drains, and nothing receives any more."""
+    async def await_answers(self) -> None:  # noqa: B027  not every receiver cares
+        """Return when all publishes and requests are answered; the client drains, and nothing else receives."""
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:  # noqa: B027  not every receiver cares
-        """Take note that the server refused to publish to this subject."""
+        """Learn that the server refused to publish to this subject."""
 
     def abandon(self) -> None:  # noqa: B027  not every receiver cares
         """Cancel the callbacks that still run: draining took too long."""
 
     def disconnected(self) -> None:  # noqa: B027  not every receiver cares
-        """Take note that the connection was lost; the next one gets the subscription again."""
+        """Learn that the connection was lost; the next one gets the subscription again."""
 
     def reconnected(self) -> None:  # noqa: B027  not every receiver cares
-        """Take note that the subscription is in place again on a new connection."""
+        """Learn that the subscription is restored on a new connection."""
 
     def cluster_changed(self) -> None:  # noqa: B027  not every receiver cares
         """Another server joined or left the cluster of the connected one."""
 
 
 class Denial:
-    """The refusal of an inbox, which holds for the connection on which the server told of it."""
+    """The refusal of an inbox, which holds for the connection on which the server refused it."""
 
     __slots__ = ("_error", "_reconnects")
 

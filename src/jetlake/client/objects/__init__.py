@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from jetlake.client.objects.config import ObjectStoreStatus
 from jetlake.client.objects.info import ObjectInfo, ObjectLink
 from jetlake.client.objects.reader import ObjectReader
-from jetlake.client.objects.status import ObjectStoreStatus
-from jetlake.client.objects.store import ObjectStore
-from jetlake.client.objects.watch import ObjectWatch
+from jetlake.client.objects.store import ObjectStore, ObjectWatch
 
 __all__ = ["ObjectInfo", "ObjectLink", "ObjectReader", "ObjectStore", "ObjectStoreStatus", "ObjectWatch"]
 

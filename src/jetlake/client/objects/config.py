@@ -1,16 +1,17 @@
-"""The options of an object store, and the stream that holds it."""
+"""The options, names and status of object stores, and the streams and subjects that hold them."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import Any, Literal, TypedDict
 
-from jetlake.client.api.config_options import configured
-from jetlake.client.objects.names import stream_name
-from jetlake.errors import InvalidOptionError
-from jetlake.model.encoding.durations import Seconds
-from jetlake.model.stream import Placement, StreamConfig
+from msgspec import Struct
 
-__all__ = ["ObjectStoreOptions", "object_store_config"]
+from jetlake.client.api.config_options import configured
+from jetlake.client.streams.buckets import check_bucket
+from jetlake.errors import InvalidOptionError
+from jetlake.model.encoding.durations import Seconds, seconds
+from jetlake.model.stream import Placement, StreamConfig, StreamInfo
 
 
 class ObjectStoreOptions(TypedDict, total=False):
@@ -57,4 +58,81 @@ def object_store_config(bucket: str, options: ObjectStoreOptions) -> StreamConfi
             "allow_direct": True,
             **given,
         },
+    )
+
+
+STREAM_PREFIX = "OBJ_"
+"""The prefix of the names of object stores' streams."""
+
+# Base64 makes four characters of three bytes, and a subject has room for 3500.
+_NAME_BYTES_MAX = 2400
+
+
+def check_name(name: str) -> str:
+    """Check the name of an object, which may be any text, and return it.
+
+    Raises:
+        InvalidOptionError: it is empty, too long, or no text.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidOptionError(f"an object's name is a text that is not empty, not {name!r}")
+    if len(_bytes(name)) > _NAME_BYTES_MAX:
+        raise InvalidOptionError(f"an object's name has {_NAME_BYTES_MAX} bytes at most, not {len(_bytes(name))}")
+    return name
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise InvalidOptionError(f"an object's name is a text that UTF-8 can write, not {name!r}") from None
+
+
+def stream_name(bucket: str) -> str:
+    """Return the stream of an object store."""
+    return STREAM_PREFIX + check_bucket(bucket)
+
+
+def chunk_prefix(bucket: str) -> str:
+    """Return the prefix of the subjects of all chunks of an object store."""
+    return f"$O.{bucket}.C."
+
+
+def chunk_subject(bucket: str, nuid: str) -> str:
+    """Return the subject of one object's chunks."""
+    return chunk_prefix(bucket) + nuid
+
+
+def info_subject(bucket: str, name: str) -> str:
+    """Return the subject of the message that describes an object."""
+    return f"$O.{bucket}.M.{urlsafe_b64encode(_bytes(check_name(name))).decode()}"
+
+
+class ObjectStoreStatus(Struct, frozen=True):
+    """An object store, as the server described it."""
+
+    bucket: str
+    """The object store's name."""
+    description: str
+    """Free text."""
+    bytes: int
+    """Bytes in it, chunks and descriptions together."""
+    ttl_s: float
+    """Seconds that an object lives; 0 for ever."""
+    is_sealed: bool
+    """Whether nothing in it can be changed any more."""
+    stream: StreamInfo
+    """The info of the stream that holds it."""
+
+
+def read_status(info: StreamInfo) -> ObjectStoreStatus:
+    """Return the object store that a stream holds."""
+    config = info.config
+    return ObjectStoreStatus(
+        config.name.removeprefix(STREAM_PREFIX),
+        config.description,
+        info.state.bytes,
+        seconds(config.max_age),
+        config.sealed,
+        info,
     )

@@ -14,19 +14,6 @@ from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.encoding.fields import Count, Value, always
 from jetlake.model.encoding.times import ZERO_TIME
 
-__all__ = [
-    "ObjectHeaders",
-    "ObjectInfo",
-    "ObjectLink",
-    "check_info",
-    "decode_info",
-    "encode_info",
-    "header_lists",
-    "is_digest",
-    "marker_of",
-    "written_digest",
-]
-
 ObjectHeaders = Mapping[str, "str | list[str]"]
 """The headers of an object; a value may be a list for repeated keys."""
 
@@ -97,7 +84,7 @@ class _WireInfo(Value, frozen=True):
     bucket: str = always("")
     nuid: str = always("")
     size: Count = always(0)
-    # Whoever reads it takes the time of the message instead.
+    # Readers take the time of the message instead.
     mtime: Any = always(ZERO_TIME)
     chunks: Count = always(0)
     digest: str = ""

@@ -1,21 +1,22 @@
-"""Reading an object: its chunks in order, their digest checked before the last of them is handed out."""
+"""Reading an object: its chunks in order, with the digest checked before the last chunk is handed out."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import sha256
-from typing import Self
+from pathlib import Path
+from typing import BinaryIO, Self
 
 from jetlake.client.messages.message import Message
+from jetlake.client.objects.config import chunk_subject
 from jetlake.client.objects.info import ObjectInfo, is_digest
-from jetlake.client.objects.names import chunk_subject
 from jetlake.client.objects.upload import Progress
-from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.ordered.ordered import OrderedConsume
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import InvalidOptionError, ObjectError
-
-__all__ = ["FoundObject", "ObjectReader"]
+from jetlake.protocol.nuid import next_nuid
 
 FoundObject = tuple[Stream, ObjectInfo]
 """An object behind all links, and the stream that holds it."""
@@ -24,30 +25,36 @@ _AHEAD_BYTES = 16 * 1024 * 1024
 _AHEAD_MESSAGES_MAX = 1000
 _LOOK_FIRST_S = 0.25
 _LOOK_MAX_S = 2.0
+# How long a replica may lag behind the leader while an object is read through it.
+_LAG_MAX_S = 30.0
 
 
 class ObjectReader:
     """The content of an object, chunk by chunk; made by `ObjectStore.open`.
 
     Use it as an async context manager and iterate over it. The end is reached only if size and digest are right.
+
+    Attributes:
+        name: the name that is read.
     """
 
-    __slots__ = ("_digest", "_find", "_info", "_left", "_name", "_progress", "_reading", "_size")
+    __slots__ = ("_digest", "_find", "_info", "_left", "_progress", "_reading", "_size", "_stream", "name")
 
     def __init__(
         self, name: str, find: Callable[[str], Awaitable[FoundObject]], progress: Progress | None = None
     ) -> None:
-        self._name = name
+        self.name = name
         self._find = find
         self._progress = progress
         self._info: ObjectInfo | None = None
+        self._stream: Stream | None = None
         self._reading: OrderedConsume | None = None
         self._digest = sha256()
         self._size = 0
         self._left = 0
 
     def __repr__(self) -> str:
-        return f"<ObjectReader of {self._name!r} behind byte {self._size}>"
+        return f"<ObjectReader of {self.name!r} after byte {self._size}>"
 
     @property
     def info(self) -> ObjectInfo:
@@ -69,8 +76,8 @@ class ObjectReader:
         """
         if self._info is not None:
             return self
-        stream, info = await self._find(self._name)
-        self._info = info
+        stream, info = await self._find(self.name)
+        self._info, self._stream = info, stream
         self._left = info.chunks
         if info.chunks:
             chunk_bytes = max(1, info.chunk_size, -(-info.size // info.chunks))
@@ -79,10 +86,10 @@ class ObjectReader:
                 max_messages=min(max(2, _AHEAD_BYTES // chunk_bytes), _AHEAD_MESSAGES_MAX), stop_after=info.chunks
             )
             try:
-                if await self._reading.pending_at_start() < info.chunks:
+                if await self._reading.pending_at_start() < info.chunks and not await self._is_stored():
                     raise self._cut_short()
             except BaseException:
-                await self.stop()  # The context manager is not entered, so nobody else ends the read.
+                await self.stop()  # The context manager is not entered, so its end does not stop the read.
                 raise
         else:
             self._check_whole()
@@ -103,7 +110,7 @@ class ObjectReader:
         """Return the chunks that are there, at least one; an empty list at the end.
 
         Raises:
-            ObjectError: the content is not what the object store says it is, or was replaced meanwhile.
+            ObjectError: the content has another size or digest than its description, or was replaced meanwhile.
         """
         await self.start()
         if not self._left:
@@ -121,7 +128,7 @@ class ObjectReader:
 
     async def _take(self) -> list[Message]:
         assert self._reading is not None
-        wait_s = _LOOK_FIRST_S
+        wait_s, waited_s = _LOOK_FIRST_S, 0.0
         while True:
             try:
                 async with asyncio.timeout(wait_s) as look:
@@ -129,13 +136,20 @@ class ObjectReader:
             except TimeoutError:
                 if not look.expired():
                     raise
-                if await self._reading.is_caught_up():
+                waited_s += wait_s
+                if await self._reading.is_caught_up() and (waited_s > _LAG_MAX_S or not await self._is_stored()):
                     raise self._cut_short() from None
                 wait_s = min(_LOOK_MAX_S, wait_s * 2)
                 continue
             if not messages:
-                raise ObjectError(f"reading {self._name!r} was stopped before its end")
+                raise ObjectError(f"reading {self.name!r} was stopped before its end")
             return messages
+
+    async def _is_stored(self) -> bool:
+        """Ask the stream's leader whether it has all chunks: the consumer may be on a replica that lags."""
+        assert self._stream is not None
+        subject = chunk_subject(self.info.bucket, self.info.nuid)
+        return (await self._stream.info(subjects_filter=subject)).state.subjects.get(subject, 0) >= self.info.chunks
 
     def _check_whole(self) -> None:
         info = self.info
@@ -164,5 +178,47 @@ class ObjectReader:
                 await self.stop()
 
     async def read(self) -> bytes:
-        """Return all that is left of the content."""
+        """Return the rest of the content."""
         return b"".join([chunk async for chunk in self])
+
+
+ObjectTarget = str | os.PathLike[str] | BinaryIO
+"""The path of a file, which is replaced when the whole content is there, or a file that is open for writing."""
+
+
+async def download(reader: ObjectReader, target: ObjectTarget) -> ObjectInfo:
+    """Write the content of a reader to a file.
+
+    Raises:
+        ObjectError: the content has another size or digest than its description; a file at a path stays unchanged.
+        OSError: the file can't be written.
+    """
+    if not isinstance(target, (str, os.PathLike)):
+        return await _write(reader, target)
+    path = Path(target)
+    unfinished = path.with_name(f".{path.name}.{next_nuid()}.part")
+    async with reader:  # Entered first, so that a missing object leaves no file.
+        file = await asyncio.to_thread(unfinished.open, "wb")
+        try:
+            try:
+                info = await _write(reader, file)
+                await asyncio.to_thread(_sync, file)
+            finally:
+                await asyncio.to_thread(file.close)
+            await asyncio.to_thread(unfinished.replace, path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        return info
+
+
+async def _write(reader: ObjectReader, file: BinaryIO) -> ObjectInfo:
+    async with reader:
+        while chunks := await reader.next_batch():
+            await asyncio.to_thread(file.writelines, chunks)
+        return reader.info
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,4 +1,11 @@
-"""The handle of an object store."""
+"""Object stores: their handle, watches over them, and the store of a name.
+
+A content is stored as chunks under an id of its own (`Upload`). An object is the one message that describes a content,
+published when every chunk is acknowledged, and only if its name has nothing newer than the writer saw
+(`ObjectCatalog`). So a crash before that message leaves chunks that belong to no object, which `purge_orphans` removes,
+and never a partial object. A replaced content is purged after its successor is visible; a reader that loses chunks to
+that reads the successor from its beginning.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +17,51 @@ from typing import TypeVar
 
 import msgspec
 
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.messages.message import Message
 from jetlake.client.objects.catalog import ObjectCatalog
-from jetlake.client.objects.content import ObjectContent, is_repeatable
-from jetlake.client.objects.download import ObjectTarget, download
+from jetlake.client.objects.config import (
+    STREAM_PREFIX,
+    ObjectStoreOptions,
+    ObjectStoreStatus,
+    check_name,
+    chunk_prefix,
+    object_store_config,
+    read_status,
+)
 from jetlake.client.objects.info import (
     ObjectHeaders,
     ObjectInfo,
     ObjectLink,
     check_info,
+    decode_info,
     header_lists,
     marker_of,
 )
-from jetlake.client.objects.names import STREAM_PREFIX, check_name
-from jetlake.client.objects.orphans import purge_orphans
-from jetlake.client.objects.reader import FoundObject, ObjectReader
-from jetlake.client.objects.status import ObjectStoreStatus, read_status
-from jetlake.client.objects.upload import Progress, Upload
-from jetlake.client.objects.watch import ObjectWatch
-from jetlake.client.ordered.watch import WatchHandler
+from jetlake.client.objects.reader import FoundObject, ObjectReader, ObjectTarget, download
+from jetlake.client.objects.upload import ObjectContent, Progress, Upload, is_repeatable
+from jetlake.client.ordered.ordered import OrderedConsumer
+from jetlake.client.ordered.watch import Watch, WatchHandler
 from jetlake.client.publish.publisher import Publisher
 from jetlake.client.publish.stream_search import ELECTION_S
-from jetlake.client.streams.buckets import check_bucket
+from jetlake.client.streams.buckets import Buckets, check_bucket
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
     InvalidOptionError,
+    MessageNotFoundError,
     NoRespondersError,
     ObjectError,
     ObjectNotFoundError,
 )
 from jetlake.model.encoding.durations import Seconds, nanoseconds
+from jetlake.model.encoding.times import parse_time
+from jetlake.model.stream import StreamInfo
 from jetlake.protocol.nuid import next_nuid
-
-__all__ = ["ObjectStore"]
 
 ResultT = TypeVar("ResultT")
 
 _CHUNK_BYTES = 128 * 1024
-# What the header of a chunk may add to its message.
+# Room for the header of a chunk.
 _HEADER_BYTES = 256
 _LINKS_MAX = 8
 _READS_MAX = 8
@@ -66,13 +81,11 @@ class ObjectStore:
         stream: the stream that holds it.
     """
 
-    __slots__ = ("_catalog", "_open_bucket", "_publisher", "bucket", "stream")
+    __slots__ = ("_api", "_catalog", "_publisher", "bucket", "stream")
 
-    def __init__(
-        self, publisher: Publisher, stream: Stream, open_bucket: Callable[[str], Awaitable[ObjectStore]]
-    ) -> None:
+    def __init__(self, api: ApiCaller, publisher: Publisher, stream: Stream) -> None:
+        self._api = api
         self._publisher = publisher
-        self._open_bucket = open_bucket
         self._catalog = ObjectCatalog(publisher, stream)
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
@@ -82,23 +95,27 @@ class ObjectStore:
 
     # Reading
 
-    async def info(self, name: str, *, include_deleted: bool = False) -> ObjectInfo:
-        """Return what is known of an object; of a link, the link itself.
+    async def info(self, name: str, *, include_deleted: bool = False, leader: bool = False) -> ObjectInfo:
+        """Return the description of an object; of a link, the link itself.
+
+        Any replica or mirror may answer, as it is then. Objects that were put through the same JetStream context are
+        always seen: where an answer is older, or there is none, the leader is asked.
 
         Args:
             name: the object's name.
             include_deleted: take the marker of a deleted object too.
+            leader: read from the leader, which has every object that was put by any client.
 
         Raises:
             ObjectNotFoundError: no object has the name.
-            ObjectError: what another program stored under the name describes no object.
+            ObjectError: another program stored a message under the name that describes no object.
         """
-        found = await self._catalog.last(name)
+        found = await self._catalog.last(name, leader=leader)
         if found is None or (found.is_deleted and not include_deleted):
             raise ObjectNotFoundError(self.bucket, name)
         return found
 
-    async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
+    async def get(self, name: str, *, progress: Progress | None = None, leader: bool = False) -> bytes:
         """Return the content of an object, or of the object that a link leads to.
 
         An object that is replaced while it is read is read from its beginning again.
@@ -106,14 +123,17 @@ class ObjectStore:
         Args:
             name: the object's name.
             progress: called with the bytes received so far, and how many there are.
+            leader: ask the leader which object has the name; see `info`.
 
         Raises:
             ObjectNotFoundError: no object has the name.
-            ObjectError: the content is not what the object store says it is, or a link leads nowhere.
+            ObjectError: the content has another size or digest than its description, or a link leads nowhere.
         """
-        return await self._whole(name, progress, ObjectReader.read)
+        return await self._whole(partial(self.open, name, progress=progress, leader=leader), ObjectReader.read)
 
-    async def get_file(self, name: str, target: ObjectTarget, *, progress: Progress | None = None) -> ObjectInfo:
+    async def get_file(
+        self, name: str, target: ObjectTarget, *, progress: Progress | None = None, leader: bool = False
+    ) -> ObjectInfo:
         """Write the content of an object to a file.
 
         Args:
@@ -122,38 +142,40 @@ class ObjectStore:
                 open for writing. An object that is replaced while it is read is read from its beginning again if the
                 target is a path.
             progress: called with the bytes received so far, and how many there are.
+            leader: ask the leader which object has the name; see `info`.
 
         Raises:
             ObjectNotFoundError: no object has the name.
-            ObjectError: the content is not what the object store says it is, or a link leads nowhere.
+            ObjectError: the content has another size or digest than its description, or a link leads nowhere.
             OSError: the file can't be written.
         """
         if not isinstance(target, (str, os.PathLike)):
-            return await download(self.open(name, progress=progress), target)
-        return await self._whole(name, progress, partial(download, target=target))
+            return await download(self.open(name, progress=progress, leader=leader), target)
+        opened = partial(self.open, name, progress=progress, leader=leader)
+        return await self._whole(opened, partial(download, target=target))
 
     async def _whole(
-        self, name: str, progress: Progress | None, read: Callable[[ObjectReader], Awaitable[ResultT]]
+        self, opened: Callable[[], ObjectReader], read: Callable[[ObjectReader], Awaitable[ResultT]]
     ) -> ResultT:
         """Read an object to its end, again while it is replaced: then the chunks of the old content are purged."""
         for _ in range(_READS_MAX - 1):
-            reader = self.open(name, progress=progress)
+            reader = opened()
             try:
                 return await read(reader)
             except ObjectError:
-                if not await self._is_replaced(name, reader):
+                if not await self._is_replaced(reader):
                     raise
-        return await read(self.open(name, progress=progress))
+        return await read(opened())
 
-    async def _is_replaced(self, name: str, reader: ObjectReader) -> bool:
-        """Return whether a name leads to another content than when it was read."""
+    async def _is_replaced(self, reader: ObjectReader) -> bool:
+        """Return whether a name leads to another content than when it was read, as the leader says."""
         try:
-            _, now = await self._found(name)
+            _, now = await self._found(reader.name, leader=True)
             return (now.bucket, now.nuid) != (reader.info.bucket, reader.info.nuid)
         except (ObjectError, ObjectNotFoundError, InvalidOptionError):
             return False  # Deleted, or never found.
 
-    def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
+    def open(self, name: str, *, progress: Progress | None = None, leader: bool = False) -> ObjectReader:
         """Read an object chunk by chunk.
 
         ::
@@ -165,21 +187,22 @@ class ObjectStore:
         Args:
             name: the object's name.
             progress: called with the bytes received so far, and how many there are.
+            leader: ask the leader which object has the name; see `info`.
         """
-        return ObjectReader(check_name(name), self._found, progress)
+        return ObjectReader(check_name(name), partial(self._found, leader=leader), progress)
 
-    async def _found(self, name: str) -> FoundObject:
+    async def _found(self, name: str, *, leader: bool) -> FoundObject:
         """Return the object behind all links."""
         store = self
         for _ in range(_LINKS_MAX):
-            found = await store.info(name)
+            found = await store.info(name, leader=leader)
             link = found.link
             if link is None:
                 return store.stream, found
             if not link.name:
                 raise ObjectError(f"{name!r} of {store.bucket!r} is a link to the whole object store {link.bucket!r}")
             if link.bucket != store.bucket:
-                store = await self._open_bucket(link.bucket)
+                store = await object_stores(self._api, self._publisher).get(link.bucket)
             name = link.name
         raise ObjectError(f"{name!r} of {store.bucket!r} is a link behind {_LINKS_MAX} others")
 
@@ -205,7 +228,7 @@ class ObjectStore:
         ignore_deletes: bool = False,
         handler: WatchHandler[ObjectInfo] | None = None,
     ) -> ObjectWatch:
-        """Return what objects there are now and every change from then on.
+        """Return all objects and every later change.
 
         ::
 
@@ -247,7 +270,7 @@ class ObjectStore:
         )
 
     async def status(self) -> ObjectStoreStatus:
-        """Return what the object store is like and how much is in it."""
+        """Return the limits and the size of the object store."""
         return read_status(await self.stream.info())
 
     # Writing
@@ -263,10 +286,10 @@ class ObjectStore:
         chunk_size: int | None = None,
         progress: Progress | None = None,
     ) -> ObjectInfo:
-        """Store a content under a name; what the name had before is replaced at once when all of it is stored.
+        """Store a content under a name; a former content is replaced at once when all of the new one is stored.
 
-        Whatever its size, a few megabytes of it are in memory at a time. When storing fails, its chunks are removed;
-        `purge_orphans` removes those of a program that was killed.
+        A content of any size has a few megabytes in memory at a time. When storing fails, its chunks are removed;
+        `purge_orphans` removes the chunks of a program that was killed.
 
         Args:
             name: the object's name.
@@ -275,8 +298,8 @@ class ObjectStore:
             description: free text.
             headers: free headers.
             metadata: free keys and values.
-            chunk_size: bytes of a message. Default: 128 KiB, or what the server takes at most.
-            progress: called with the bytes sent so far, and how many there are; 0 where nobody knows before the end.
+            chunk_size: bytes of a message. Default: 128 KiB, or the server's largest payload if that is smaller.
+            progress: called with the bytes sent so far, and how many there are; 0 while that is unknown.
 
         Raises:
             InvalidOptionError: an argument that cannot work.
@@ -293,14 +316,14 @@ class ObjectStore:
             metadata=dict(metadata or {}),
             chunk_size=self._chunk_bytes(chunk_size),
         )
-        # What cannot be described is refused before its content is sent.
+        # A description that is too large is refused before the content is sent.
         self._publisher.check_size(len(check_info(info)) + _HEADER_BYTES)
         elections = ELECTION_S / _ELECTION_WAIT_S if self._publisher.is_clustered and is_repeatable(content) else 0
         while True:
             try:
                 return await self._catalog.make_visible(await self._upload(info, content, progress))
             except NoRespondersError:
-                # Chunks are never sent again behind others, so a content that meets an election begins anew.
+                # Chunks are never sent again after later ones, so an election in the middle restarts the content.
                 elections -= 1
                 if elections < 0:
                     raise
@@ -308,12 +331,12 @@ class ObjectStore:
             info = msgspec.structs.replace(info, nuid=next_nuid())
 
     async def _upload(self, info: ObjectInfo, content: ObjectContent, progress: Progress | None) -> ObjectInfo:
-        """Store the chunks of a content, or none of them; what describes them all."""
+        """Store all chunks of a content, or none of them, and return their description."""
         upload = Upload(self._publisher, self.bucket, info.nuid)
         try:
             await upload.send(content, info.chunk_size, progress)
         except BaseException:
-            if await upload.settle(_CLEANUP_S):
+            if await upload.wait_for_acks(_CLEANUP_S):
                 await self._catalog.purge_chunks(info)
             raise
         return msgspec.structs.replace(info, size=upload.size, chunks=upload.chunks, digest=upload.digest)
@@ -323,7 +346,7 @@ class ObjectStore:
         if chunk_size is None:
             return min(_CHUNK_BYTES, room)
         if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or not 1 <= chunk_size <= room:
-            raise InvalidOptionError(f"chunk_size is 1 to {room} bytes, what the server takes, not {chunk_size!r}")
+            raise InvalidOptionError(f"chunk_size is 1 to {room} bytes, the server's limit, not {chunk_size!r}")
         return chunk_size
 
     async def update_meta(
@@ -335,7 +358,7 @@ class ObjectStore:
         headers: ObjectHeaders | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change what is said about an object, and leave its content; what is not given stays.
+        """Change the description of an object and keep its content; arguments that are not given change nothing.
 
         Args:
             name: the object's name.
@@ -348,7 +371,7 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: no object has the name.
             ObjectExistsError: another one has the new name.
-            WrongLastSequenceError: somebody else has changed the object meanwhile.
+            WrongLastSequenceError: another writer has changed the object meanwhile.
         """
         old = await self._catalog.live(name)
         changed = msgspec.structs.replace(
@@ -401,7 +424,7 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: no object has the name.
-            WrongLastSequenceError: somebody else has changed the object meanwhile.
+            WrongLastSequenceError: another writer has changed the object meanwhile.
         """
         old = await self._catalog.live(name)
         await self._catalog.publish(marker_of(old), old)
@@ -412,7 +435,7 @@ class ObjectStore:
         await self.stream.update(sealed=True)
 
     async def purge_orphans(self, older_than: Seconds = _ORPHANS_S) -> int:
-        """Remove chunks that belong to no object: those of programs that were killed while they stored one.
+        """Remove chunks that belong to no object, left by programs that were killed while they stored one.
 
         Args:
             older_than: seconds since the last chunk of a content was stored; longer than any writer pauses, since the
@@ -423,7 +446,94 @@ class ObjectStore:
 
         Raises:
             ObjectError: a message of another program describes no object, and chunks may belong to it; none were
-                removed. `store.stream.purge(subject=...)` removes a message that nobody needs.
+                removed. `store.stream.purge(subject=...)` removes such a message.
         """
-        objects = partial(self._all, is_strict=True)
-        return await purge_orphans(self.stream, self.bucket, objects, nanoseconds(older_than))
+        older_than_ns = nanoseconds(older_than)
+        # Chunks first: a content that becomes an object while this runs is then among the objects.
+        info = await self.stream.info(subjects_filter=chunk_prefix(self.bucket) + "*")
+        now_ns = parse_time(info.ts)  # By the server's clock, as the times of the chunks.
+        owned = {chunk_prefix(self.bucket) + found.nuid for found in await self._all(is_strict=True)}
+        purged = 0
+        for subject in info.state.subjects.keys() - owned:
+            try:
+                newest = await self.stream.get(last_by_subject=subject, direct=False)
+            except MessageNotFoundError:
+                continue
+            if now_ns - newest.time_ns >= older_than_ns:
+                await self.stream.purge(subject=subject)
+                purged += 1
+        return purged
+
+
+class ObjectWatch(Watch[ObjectInfo]):
+    """The objects of an object store, without end; made by `ObjectStore.watch`.
+
+    Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. The objects that are there
+    when it begins come first; `current` takes just these. It survives lost connections and restarted servers, and ends
+    with an error when the object store does.
+
+    Args:
+        bucket: the object store's name.
+        ordered: reads the messages that describe objects.
+        stream_info: asks the server about the stream.
+        one_per_subject: whether the read begins with the last message of each subject.
+        ignore_deletes: leave markers of deleted objects out.
+        is_strict: raise `ObjectError` for a message that describes no object, instead of reporting it to `on_error`.
+        handler: called with each object, one at a time.
+    """
+
+    __slots__ = ("_bucket", "_ignore_deletes", "_is_strict")
+
+    def __init__(
+        self,
+        bucket: str,
+        ordered: OrderedConsumer,
+        stream_info: Callable[[], Awaitable[StreamInfo]],
+        *,
+        one_per_subject: bool,
+        ignore_deletes: bool = False,
+        is_strict: bool = False,
+        handler: WatchHandler[ObjectInfo] | None = None,
+    ) -> None:
+        self._bucket = bucket
+        self._ignore_deletes = ignore_deletes
+        self._is_strict = is_strict
+        super().__init__(
+            bucket, ordered, self._described, stream_info, one_per_subject=one_per_subject, handler=handler
+        )
+
+    def _described(self, message: Message) -> ObjectInfo | None:
+        """Return the object that a message describes, if it is wanted."""
+        metadata = message.metadata
+        try:
+            info = decode_info(
+                self._bucket,
+                message.payload,
+                subject=message.subject,
+                revision=metadata.stream_seq,
+                time_ns=metadata.timestamp_ns,
+            )
+        except ObjectError as error:
+            if self._is_strict:
+                raise
+            self.report(error)
+            return None
+        return None if self._ignore_deletes and info.is_deleted else info
+
+
+def object_stores(api: ApiCaller, publisher: Publisher) -> Buckets[ObjectStore, ObjectStoreOptions]:
+    """Return the object stores of a JetStream context.
+
+    Args:
+        api: manages their streams.
+        publisher: writes their chunks.
+    """
+
+    def handle(info: StreamInfo) -> ObjectStore:
+        config = info.config
+        bucket = config.name.removeprefix(STREAM_PREFIX)
+        if f"$O.{bucket}.M.>" not in config.subjects:
+            raise InvalidOptionError(f"stream {config.name!r} is no object store: it does not take $O.{bucket}.M.>")
+        return ObjectStore(api, publisher, Stream(api, info))
+
+    return Buckets(api, prefix=STREAM_PREFIX, subjects="$O.*.C.>", configure=object_store_config, handle=handle)

@@ -1,7 +1,8 @@
-"""An ordered read as a pure state machine: which delivery comes next, and where to begin again when it does not.
+"""The position of an ordered read as a pure state machine: the expected delivery, and where the next consumer begins.
 
-The consumer behind an ordered read is made by the client, numbers its deliveries without gaps and waits for no
-acknowledgement. Whenever a number is missing, the client makes a new one that begins behind the last good message.
+Always true: `last_stream_seq` is the sequence of the last message that was handed on, and a message with a delivery
+number other than the expected one is never handed on. So the next consumer, which begins after `last_stream_seq`,
+neither repeats nor skips a message.
 """
 
 from __future__ import annotations
@@ -16,17 +17,15 @@ from jetlake.model.encoding.times import parse_time
 from jetlake.model.enums import DeliverPolicy
 from jetlake.model.stream import StreamInfo
 
-__all__ = ["OrderedState"]
-
 
 class OrderedState:
-    """Where an ordered read is.
+    """The position of an ordered read.
 
     Attributes:
         last_stream_seq: the stream sequence of the last good message; 0 before the first.
         pending_at_start: messages that were there for the first consumer; None before there is one.
-        resets: how often the consumer was made anew.
-        gap: the gap that was found last, until the consumer is made anew.
+        resets: how often the consumer was recreated.
+        gap: the last gap, until the consumer is recreated.
     """
 
     __slots__ = (
@@ -48,16 +47,21 @@ class OrderedState:
         self._expected = 1
         self._begin_at = 0
         self._began = ""
-        # A read of each subject's last message shows a moment in time; until that is read, a new consumer must show it
-        # too, and what was read of it is skipped.
+        # A read of each subject's last message begins with a snapshot. Until all of it was read, a new consumer has to
+        # begin with a snapshot too, of which the messages that were read are skipped.
         self._is_past_snapshot = config.deliver_policy is not DeliverPolicy.LAST_PER_SUBJECT
         self.last_stream_seq = 0
         self.pending_at_start: int | None = None
         self.resets = -1
         self.gap: SequenceGapError | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a consumer."""
+        return bool(self._began)
+
     def next_config(self) -> ConsumerConfig:
-        """Return the configuration of the next consumer: as asked for, then behind the last good message."""
+        """Return the configuration of the next consumer: as requested, then after the last good message."""
         self.resets += 1
         self._expected = 1
         self.gap = None
@@ -68,7 +72,7 @@ class OrderedState:
         return msgspec.structs.replace(self._config, **changes)
 
     def created(self, info: ConsumerInfo) -> None:
-        """Take note of a new consumer, whose position says where the next one begins before its first message."""
+        """Note a new consumer; before its first message, its position is where the next one begins."""
         if not self._began:
             self._began = info.created
             self.pending_at_start = info.num_pending
@@ -81,14 +85,14 @@ class OrderedState:
         return info.delivered.consumer_seq < self._expected
 
     def has_more_than(self, info: ConsumerInfo) -> bool:
-        """Return whether more deliveries were received than the consumer knows of: it has lost its state."""
+        """Return whether more deliveries were received than the consumer counts: it has lost its state."""
         return info.delivered.consumer_seq < self._expected - 1
 
     def check_stream(self, info: StreamInfo) -> None:
         """Make sure that the stream is the one that the read began with.
 
         Raises:
-            StreamReplacedError: it is younger than the read, or ends before what was read of it.
+            StreamReplacedError: it is younger than the read, or ends before the last message that was read.
         """
         is_younger = bool(self._began) and parse_time(info.created) > parse_time(self._began)
         if is_younger or info.state.last_seq < self.last_stream_seq:
@@ -135,7 +139,7 @@ class OrderedState:
         return fresh
 
     def heard_heartbeat(self, last_consumer_seq: int) -> bool:
-        """Return whether a heartbeat agrees with what was received; if not, deliveries were lost and `gap` is set."""
+        """Return whether all deliveries that a heartbeat counts were received; if not, `gap` is set."""
         if last_consumer_seq >= self._expected and self.gap is None:
             self.gap = SequenceGapError(self._expected, last_consumer_seq + 1, self.last_stream_seq)
         return self.gap is None

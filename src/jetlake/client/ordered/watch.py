@@ -1,20 +1,19 @@
-"""Watches: the last message of each subject, then every change, as values of whoever watches."""
+"""Watches: the last message of each subject, then every change, as entries of a bucket or object store."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import Enum, auto
 from typing import Generic, Self, TypeVar
 
+from jetlake.client.api.api_caller import is_passing
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered import OrderedConsumer
-from jetlake.client.ordered.snapshot import Snapshot, SnapshotProgress
 from jetlake.client.settings.options import duration_s
-from jetlake.errors import InvalidOptionError, PermissionsError, RequestTimeoutError
+from jetlake.errors import InvalidOptionError, JetlakeError, PermissionsError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import StreamInfo
-
-__all__ = ["Watch", "WatchHandler"]
 
 T = TypeVar("T")
 
@@ -30,14 +29,14 @@ _NEVER = 1 << 63
 class Watch(Generic[T]):
     """The values of some subjects, without end.
 
-    Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. What there is when the
-    watch begins comes first; `current` takes just that. A watch survives lost connections and restarted servers, and
+    Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. The values at the
+    beginning come first; `current` takes just these. A watch survives lost connections and restarted servers, and
     ends with an error when its bucket does.
 
     Args:
-        name: what is watched, for people.
+        name: the name of the bucket, for people.
         ordered: reads the messages.
-        convert: makes a value of a message; None for one that nobody wants.
+        convert: makes a value of a message; None to leave the message out.
         stream_info: asks the server about the stream.
         one_per_subject: whether the read begins with the last message of each subject.
         handler: called with each value, one at a time.
@@ -92,7 +91,7 @@ class Watch(Generic[T]):
         await self._reading.stop()
 
     def report(self, error: Exception) -> None:
-        """Report what a handler of the blocking client raised."""
+        """Report an error that a handler of the blocking client raised."""
         self._reading.report(error)
 
     async def wait(self) -> None:
@@ -100,9 +99,9 @@ class Watch(Generic[T]):
         await self._reading.wait()
 
     async def current(self) -> list[T]:
-        """Return what there was when the watch began and was not taken yet; it may be nothing.
+        """Return the values of the beginning that were not taken yet; it may be none.
 
-        What is written meanwhile may be in it too, so a subject may come twice, oldest first.
+        Values that are written meanwhile may be among them, so a subject may come twice, oldest first.
 
         Raises:
             ConsumeError: the watch ended.
@@ -117,7 +116,7 @@ class Watch(Generic[T]):
             try:
                 message = await self._reading.next(wait_s)
             except RequestTimeoutError:
-                # What was counted at the start may have been purged or have expired since.
+                # Messages that were counted at the start may have been purged or have expired since.
                 self._is_current = await self._reading.is_caught_up()
                 wait_s = min(_LOOK_MAX_S, wait_s * 2)
                 continue
@@ -137,6 +136,11 @@ class Watch(Generic[T]):
         except PermissionsError:
             # A user without permission for STREAM.INFO goes by the pending count.
             return snapshot.set_end(_NEVER, message) if message.metadata.pending else SnapshotProgress.COMPLETE
+        except JetlakeError as error:
+            if not is_passing(error):
+                raise
+            # No leader, or no answer: the next message asks again, or `is_caught_up` once none comes.
+            return SnapshotProgress.READING
 
     async def next(self, timeout: Seconds | None = None) -> T:
         """Return the next change.
@@ -181,3 +185,63 @@ class Watch(Generic[T]):
         if not message.metadata.pending:
             self._is_current = True
         return self._convert(message)
+
+
+_ENDS_MAX = 8
+
+
+class SnapshotProgress(Enum):
+    """The progress of a snapshot after a message."""
+
+    READING = auto()
+    """More is to come."""
+    UNSURE = auto()
+    """This may have been the last message: the stream's last sequence tells, see `Snapshot.set_end`."""
+    COMPLETE = auto()
+    """This was the last message."""
+
+
+class Snapshot:
+    """The end of a snapshot: when a read has all messages that existed at its beginning, while others write.
+
+    The pending count of a delivery says when the read has caught up. nats-server counts too little while messages are
+    replaced, down to 0 for the first of many; so a count of 0 is trusted once `count` messages came. Otherwise, and
+    where a fast writer keeps the count above 0, the read continues up to a sequence that was the stream's last one. A
+    message that is replaced before it is read comes after that sequence, so while some are missing the end is moved a
+    few times.
+
+    Args:
+        count: number of messages at the beginning.
+        one_per_subject: whether they are the last ones of their subjects, so that a newer message of a subject counts
+            for the missing one.
+    """
+
+    __slots__ = ("_count", "_end", "_ends", "_one_per_subject", "_seen")
+
+    def __init__(self, count: int, *, one_per_subject: bool) -> None:
+        self._count = count
+        self._one_per_subject = one_per_subject
+        self._seen: set[bytes | int] = set()
+        self._end: int | None = None
+        self._ends = 0
+
+    def take(self, message: Message) -> SnapshotProgress:
+        """Count the next message."""
+        metadata = message.metadata
+        self._seen.add(message.raw_subject if self._one_per_subject else metadata.stream_seq)
+        has_all = len(self._seen) >= self._count
+        if has_all and not metadata.pending:
+            return SnapshotProgress.COMPLETE
+        if self._end is None:
+            is_near = has_all or not metadata.pending
+            return SnapshotProgress.UNSURE if is_near else SnapshotProgress.READING
+        if metadata.stream_seq < self._end:
+            return SnapshotProgress.READING
+        return SnapshotProgress.COMPLETE if has_all or self._ends >= _ENDS_MAX else SnapshotProgress.UNSURE
+
+    def set_end(self, last_sequence: int, message: Message) -> SnapshotProgress:
+        """Set the end to the stream's last sequence, asked for after this message."""
+        self._end = last_sequence
+        self._ends += 1
+        is_end = message.metadata.stream_seq >= last_sequence
+        return SnapshotProgress.COMPLETE if is_end else SnapshotProgress.READING

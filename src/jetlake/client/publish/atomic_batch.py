@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Unpack
 
-from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.ready import READY, Ready
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
-from jetlake.errors import BatchError, InvalidOptionError, PublishTimeoutError, RequestTimeoutError
+from jetlake.client.publish.stream_search import ELECTION_S, RETRY_WAIT_S, StreamSearch
+from jetlake.errors import (
+    BatchError,
+    DisconnectedError,
+    InvalidOptionError,
+    NoRespondersError,
+    PublishTimeoutError,
+    RequestTimeoutError,
+)
 from jetlake.model.publish import PubAck, decode_pub_ack
 from jetlake.protocol import encoder
 from jetlake.protocol.headers import append_pair
 from jetlake.protocol.nuid import next_nuid
 
-__all__ = ["AtomicBatch"]
+_ANY_ID = next_nuid().encode()
+"""An id as long as all others, to know how large a message will be."""
 
 
 class AtomicBatch:
     """Messages for one stream with `allow_atomic`; made by `JetStream.batch`.
 
     Messages are collected here and sent when the `async with` block ends; an exception in it discards them. Without a
-    block, `commit` sends them.
+    block, `commit` sends them. While a cluster elects the stream's leader, the batch is sent again under another id: a
+    batch whose end did not arrive is not stored.
 
     Args:
-        connection: where the messages are sent.
-        timeout_s: seconds to wait for each answer.
+        search: decides whether a batch that found no stream is sent again; its API has the connection and the timeout
+            of each answer.
     """
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
-        self._connection = connection
-        self._timeout_s = timeout_s
-        self._id = next_nuid().encode()
-        self._messages: list[tuple[OutgoingMessage, bytes]] = []
+    def __init__(self, search: StreamSearch) -> None:
+        self._connection = search.api.connection
+        self._timeout_s = search.api.timeout_s
+        self._search = search
+        self._messages: list[OutgoingMessage] = []
         self._ack: PubAck | None = None
         self._is_over = False
 
@@ -60,7 +70,7 @@ class AtomicBatch:
         Args:
             subject: a subject that the stream captures.
             payload: the content.
-            options: those of `JetStream.publish`, but `timeout`, `retries` and `expected_last_msg_id`;
+            options: the options of `JetStream.publish`, but `timeout`, `retries` and `expected_last_msg_id`;
                 `expected_last_sequence` is for the first message only.
 
         Raises:
@@ -73,10 +83,9 @@ class AtomicBatch:
             if options.get(name) is not None:
                 raise InvalidOptionError(f"{name} is not for messages of a batch")
         message = outgoing_message(subject, payload, options)
-        header = append_pair(message.header, b"Nats-Batch-Id", self._id)
-        header = append_pair(header, b"Nats-Batch-Sequence", b"%d" % (len(self._messages) + 1))
+        header = _batch_header(message, _ANY_ID, len(self._messages) + 1)
         self._connection.check_size(len(header) + len(message.payload))
-        self._messages.append((message, header))
+        self._messages.append(message)
         return READY
 
     async def commit(self) -> PubAck:
@@ -87,22 +96,56 @@ class AtomicBatch:
             ApiError: the stream refuses one of the messages, and stores none.
             BatchError: there are no messages, the batch is over, or the server knows no atomic batches.
             PublishTimeoutError: no answer in time; the batch may be stored.
-            NoRespondersError: no stream captures the first subject.
+            NoRespondersError: no stream captures the first subject, or it has no leader for half a minute.
         """
         if self._is_over or not self._messages:
             raise BatchError("the batch is over" if self._is_over else "the batch has no messages")
-        *messages, (last, last_header) = self._messages
-        last_header = append_pair(last_header, b"Nats-Batch-Commit", b"1")
+        last = self._messages[-1]
+        last_header = _batch_header(last, _ANY_ID, len(self._messages), is_last=True)
         self._connection.check_size(len(last_header) + len(last.payload))
         self._is_over = True
-        for number, (message, header) in enumerate(messages, 1):
-            if number == 1:
-                self._check_opened(await self._request(message, header))
-            else:
-                self._connection.send(encoder.hpub(message.subject, b"", header, message.payload))
-        self._ack = decode_pub_ack(await self._request(last, last_header))
+        self._ack = await self._send_until_answered()
         self._messages = []
         return self.ack
+
+    async def _send_until_answered(self) -> PubAck:
+        """Send the batch, and send it again while that is sure not to store it twice and there may be a leader soon."""
+        give_up_at = self._connection.loop.time() + max(self._timeout_s, ELECTION_S)
+        attempts = 0
+        while True:
+            batch_id = next_nuid().encode()
+            try:
+                if await self._begin(batch_id, give_up_at):
+                    return await self._end(batch_id)
+            except NoRespondersError:
+                if not await self._search.is_retried(self._messages[0], attempts, give_up_at):
+                    raise
+            attempts += 1
+            await asyncio.sleep(RETRY_WAIT_S)
+
+    async def _begin(self, batch_id: bytes, give_up_at: float) -> bool:
+        """Send all messages but the last one, before which nothing is stored.
+
+        False if the first message has no answer, and a cluster has time to give the stream another leader.
+        """
+        for number, message in enumerate(self._messages[:-1], 1):
+            header = _batch_header(message, batch_id, number)
+            if number > 1:
+                self._connection.send(encoder.hpub(message.subject, b"", header, message.payload))
+                continue
+            try:
+                self._check_opened(await self._request(message, header))
+            except (PublishTimeoutError, DisconnectedError):
+                if not self._connection.info.cluster or self._connection.loop.time() >= give_up_at:
+                    raise
+                return False
+        return True
+
+    async def _end(self, batch_id: bytes) -> PubAck:
+        """Send the last message, which commits the others."""
+        last = self._messages[-1]
+        header = _batch_header(last, batch_id, len(self._messages), is_last=True)
+        return decode_pub_ack(await self._request(last, header))
 
     def discard(self) -> None:
         """Forget the messages; nothing was sent."""
@@ -135,3 +178,10 @@ class AtomicBatch:
             self.discard()
         elif not self._is_over and self._messages:
             await self.commit()
+
+
+def _batch_header(message: OutgoingMessage, batch_id: bytes, number: int, *, is_last: bool = False) -> bytes:
+    """Return the message's header as one of the batch, which the last one commits."""
+    header = append_pair(message.header, b"Nats-Batch-Id", batch_id)
+    header = append_pair(header, b"Nats-Batch-Sequence", b"%d" % number)
+    return append_pair(header, b"Nats-Batch-Commit", b"1") if is_last else header

@@ -1,9 +1,8 @@
-"""Fast publishing: a batch whose messages a stream stores as they come, and acknowledges in groups."""
+"""Fast publishing: a batch whose messages a stream stores on arrival and acknowledges in groups."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
 import msgspec
@@ -15,6 +14,7 @@ from jetlake.client.publish.outgoing_message import PublishOptions, outgoing_mes
 from jetlake.errors import (
     ApiError,
     BatchError,
+    ConnectionClosedError,
     DecodeError,
     DisconnectedError,
     InvalidOptionError,
@@ -27,10 +27,8 @@ from jetlake.model.stream import ErrorBody
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox, next_nuid
 
-__all__ = ["FastPublisher", "GapMode"]
-
 GapMode = Literal["fail", "ok"]
-"""What a lost or refused message does: `fail` ends the batch, `ok` reports it and goes on."""
+"""What a lost or refused message does: `fail` ends the batch, `ok` reports it and continues."""
 
 _START, _APPEND, _, _END = range(4)
 _FLOW_MAX = 65_535
@@ -44,43 +42,6 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
     msgs: int = 0
     last_seq: int = 0
     error: ErrorBody | None = None
-
-
-class _Inbox(Receiver):
-    """Receives the answers of one batch.
-
-    Args:
-        subject: the pattern of all answers.
-        take: takes the answers of one read.
-        fail: takes the error that ends the batch.
-        forget_unsent: drops what asks for an answer under an inbox and was not sent yet.
-    """
-
-    __slots__ = ("_fail", "_forget_unsent", "_take")
-
-    def __init__(
-        self,
-        subject: bytes,
-        take: Callable[[list[Message]], None],
-        fail: Callable[[Exception], None],
-        forget_unsent: Callable[[bytes], None],
-    ) -> None:
-        super().__init__(subject)
-        self._take = take
-        self._fail = fail
-        self._forget_unsent = forget_unsent
-
-    def receive(self, messages: list[Message]) -> None:
-        self._take(messages)
-
-    def ended(self, error: Exception | None) -> None:
-        self._fail(error or DisconnectedError("the connection was closed before the batch's end"))
-
-    def disconnected(self) -> None:
-        self._forget_unsent(self.subject[:-1])
-        self._fail(
-            DisconnectedError("the connection was lost in a batch; messages behind `acknowledged` may be stored")
-        )
 
 
 class FastPublisher:
@@ -125,7 +86,7 @@ class FastPublisher:
         if gaps not in ("fail", "ok"):
             raise InvalidOptionError(f"gaps is 'fail' or 'ok', not {gaps!r}")
         inbox = new_inbox(connection.options.inbox_prefix)
-        self._inbox = _Inbox(f"{inbox}.>".encode(), self._receive, self._fail, connection.forget_unsent)
+        self._inbox = _Inbox(f"{inbox}.>".encode(), self)
         self._connection = connection
         self._timeout_s = timeout_s
         self._outstanding = outstanding
@@ -157,7 +118,7 @@ class FastPublisher:
         Args:
             subject: a subject that the stream captures.
             payload: the content.
-            options: those of `JetStream.publish`, but `timeout` and `retries`.
+            options: the options of `JetStream.publish`, but `timeout` and `retries`.
 
         Raises:
             BatchError: the batch is over: it was committed, or a message was lost or refused.
@@ -227,6 +188,7 @@ class FastPublisher:
             async with asyncio.timeout(self._timeout_s):
                 await asyncio.shield(self._waiter)
         except TimeoutError:
+            self._connection.suspect()
             raise PublishTimeoutError(
                 f"message {self.acknowledged + 1} of the batch is not acknowledged within {self._timeout_s:g} s"
             ) from None
@@ -277,3 +239,31 @@ class FastPublisher:
             await self.commit()
         else:
             self._close()
+
+
+class _Inbox(Receiver):
+    """Receives the answers of one batch.
+
+    Args:
+        subject: the pattern of all answers.
+        publisher: the publisher of the batch.
+    """
+
+    __slots__ = ("_publisher",)
+
+    def __init__(self, subject: bytes, publisher: FastPublisher) -> None:
+        super().__init__(subject)
+        self._publisher = publisher
+
+    def receive(self, messages: list[Message]) -> None:
+        self._publisher._receive(messages)
+
+    def ended(self, error: Exception | None) -> None:
+        self._publisher._fail(error or ConnectionClosedError("the connection was closed before the batch's end"))
+
+    def disconnected(self) -> None:
+        publisher = self._publisher
+        publisher._connection.forget_unsent(self.subject[:-1])
+        publisher._fail(
+            DisconnectedError("the connection was lost in a batch; messages behind `acknowledged` may be stored")
+        )

@@ -1,21 +1,18 @@
-"""Many messages published by one call: taken from the publisher in chunks, sent in runs, every failure named."""
+"""`publish_many`: messages taken from an iterable in chunks and sent in runs, every failure with its position."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from jetlake.client.publish.outgoing_message import PublishOptions
-from jetlake.client.publish.pending_ack import PendingAck
-from jetlake.client.publish.publish_runs import PublishRun
+from jetlake.client.publish.pending_ack import PendingAck, PublishRun, describe_failures
 from jetlake.client.publish.publish_window import PublishWindow
 from jetlake.client.settings.wire_values import known_subject, publish_subject
 from jetlake.errors import InvalidOptionError, JetlakeError, PublishWindowError
-
-__all__ = ["ManyMessages", "ManyPublished", "MessageLike"]
 
 MessageLike = tuple[str, bytes] | tuple[str, bytes, PublishOptions]
 """A message to publish: subject and payload, and options where it has some."""
@@ -23,18 +20,18 @@ MessageLike = tuple[str, bytes] | tuple[str, bytes, PublishOptions]
 _CHUNK_MAX = 400
 _CHUNK_BYTES = 64 * 1024
 _RUN_MIN = 4
-# Messages are taken ahead only as far as they come within this time.
+# A chunk has no more messages than the publisher yields within this time.
 _AHEAD_S = 0.02
 _FAILURES_MAX = 10_000
 
 
 class ManyPublished(NamedTuple):
-    """What became of the messages of one `publish_many`: all are stored."""
+    """The result of one `publish_many`: all messages are stored."""
 
     messages: int
     """How many there were."""
     duplicates: int
-    """How many of them the stream had already, by their `msg_id`."""
+    """How many the stream had already, by their `msg_id`."""
 
 
 class ManyMessages:
@@ -43,7 +40,6 @@ class ManyMessages:
     Args:
         window: where they go.
         publish: publishes one message with its options, as `JetStream.publish_async`.
-        payload_bytes_max: returns the most bytes of a payload that the server takes.
         has_runs: whether messages may go without a call of `publish` for each.
     """
 
@@ -51,13 +47,11 @@ class ManyMessages:
         self,
         window: PublishWindow,
         publish: Callable[..., Awaitable[PendingAck]],
-        payload_bytes_max: Callable[[], int],
         *,
         has_runs: bool,
     ) -> None:
         self._window = window
         self._publish = publish
-        self._payload_bytes_max = payload_bytes_max
         self._has_runs = has_runs
         self._taken = 0
         self._duplicates = 0
@@ -73,8 +67,8 @@ class ManyMessages:
         """Publish all messages: each step is awaited on the event loop before the next one; then all are stored.
 
         Raises:
-            InvalidOptionError: one is not a message; those before it are published.
-            BadSubjectError: nobody can publish to the subject of one.
+            InvalidOptionError: one is not a message; the messages before it are published.
+            BadSubjectError: a message's subject is not valid for publishing.
             PublishWindowError: some were given up, at the end or when they are too many; `positions` says which.
         """
         while True:
@@ -87,8 +81,18 @@ class ManyMessages:
                 yield self._finish()
                 return
 
+    async def publish_all(self, source: AsyncIterable[MessageLike]) -> None:
+        """Publish the messages of an async iterable, each one when it comes; then all are stored.
+
+        Raises:
+            JetlakeError: as in `steps`.
+        """
+        async for message in source:
+            await self._put([message])
+        await self._finish()
+
     def published(self) -> ManyPublished:
-        """Return what became of the messages, after the last step."""
+        """Return the result, after the last step."""
         return ManyPublished(self._taken, self._duplicates)
 
     def _next_chunk(self, source: Iterator[MessageLike]) -> tuple[list[MessageLike], Exception | None]:
@@ -109,12 +113,12 @@ class ManyMessages:
         return chunk, failure
 
     async def _put(self, chunk: Sequence[MessageLike]) -> None:
-        """Publish messages behind those before them; waits while the window is full.
+        """Publish the next messages; waits while the window is full.
 
         Raises:
-            InvalidOptionError: one is not a message; those before it are published.
-            BadSubjectError: nobody can publish to the subject of one.
-            PublishWindowError: too many have failed to go on.
+            InvalidOptionError: one is not a message; the messages before it are published.
+            BadSubjectError: a message's subject is not valid for publishing.
+            PublishWindowError: too many have failed to continue.
         """
         columns = self._columns(chunk) if self._has_runs and len(chunk) >= _RUN_MIN else None
         if columns is None:
@@ -142,7 +146,7 @@ class ManyMessages:
             raise self._error()
 
     def leave(self) -> None:
-        """Leave what is under way to the window, which tells of failures that nobody has heard of."""
+        """Leave the messages under way to the window, which reports their failures from then on."""
         for run in self._runs:
             run.is_all_observed = False
         self._collect()
@@ -164,7 +168,7 @@ class ManyMessages:
         size = sum(sizes)
         self._largest = max(sizes)
         self._chunk_max = max(1, min(_CHUNK_MAX, self._window.messages_max, _CHUNK_BYTES * len(sizes) // (size + 1)))
-        if size > 4 * _CHUNK_BYTES or self._largest > self._payload_bytes_max():
+        if size > 4 * _CHUNK_BYTES or self._largest > self._window.payload_bytes_max:
             return None
         return raw, payloads  # type: ignore[return-value]
 
@@ -174,7 +178,7 @@ class ManyMessages:
         start = 0
         while start < len(chunk):
             await window.room()
-            if not window.is_connected or self._largest > self._payload_bytes_max():
+            if not window.is_connected or self._largest > window.payload_bytes_max:
                 await self._put_each(chunk[start:])
                 return
             end = start + window.messages_max - window.pending
@@ -197,7 +201,7 @@ class ManyMessages:
             self._taken += 1
 
     def _collect(self) -> None:
-        """Take note of what is done."""
+        """Collect the outcomes of messages that are done, in order."""
         runs = self._runs
         while runs and runs[0].is_over:
             self._pendings += runs.popleft().pendings
@@ -212,8 +216,8 @@ class ManyMessages:
     def _error(self) -> PublishWindowError:
         failures, self._failures = self._failures, []
         failures.sort(key=lambda one: one[0])
-        told = [(pending.subject, pending.error) for _, pending in failures if pending.error is not None]
-        return PublishWindowError(told, [position for position, _ in failures])
+        described = describe_failures([pending for _, pending in failures])
+        return PublishWindowError(described, [position for position, _ in failures])
 
 
 def _parts(message: Any) -> tuple[str, bytes, PublishOptions]:

@@ -1,7 +1,8 @@
-"""A message for a stream as its publisher describes it, and as the bytes that are sent."""
+"""Messages for streams: the options of publishers and of schedules, checked and encoded into headers."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TypedDict
 
 from msgspec import Struct
@@ -15,10 +16,10 @@ from jetlake.client.settings.wire_values import (
     subscribe_subject,
 )
 from jetlake.errors import InvalidOptionError
-from jetlake.model.encoding.durations import Seconds, format_duration, nanoseconds
+from jetlake.model.encoding.build import suggestion
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, Seconds, format_duration, nanoseconds
+from jetlake.model.encoding.times import start_text
 from jetlake.protocol.headers import append_pair
-
-__all__ = ["OutgoingMessage", "PublishOptions", "outgoing_message", "publish_header"]
 
 
 class PublishOptions(TypedDict, total=False):
@@ -42,7 +43,8 @@ class PublishOptions(TypedDict, total=False):
     """Seconds that the message lives, or `"never"`; the stream needs `allow_msg_ttl`."""
     timeout: Seconds | None
     """Seconds to wait for the acknowledgement, of each attempt if there are `retries`. Default: the context's
-    `timeout`, and besides half a minute for a cluster that is electing the stream's leader."""
+    `timeout`, and besides half a minute for a cluster that is electing the stream's leader; with a `msg_id` also where
+    the leader takes the message and does not answer."""
     retries: int | None
     """How often to publish again, a quarter of a second apart, when no stream listens. Default: twice, and then only
     if there is a stream, whose cluster is electing a leader."""
@@ -69,10 +71,10 @@ class OutgoingMessage(Struct, frozen=True, gc=False):
 
 
 def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> OutgoingMessage:
-    """Check what a publisher gave and encode it; needs no event loop.
+    """Check and encode a message; needs no event loop.
 
     Raises:
-        BadSubjectError: nobody can publish there.
+        BadSubjectError: the subject is not valid for publishing.
         BadHeaderError: a header would break the block.
         InvalidOptionError: an option that cannot work.
         TypeError: an option that does not exist.
@@ -82,6 +84,9 @@ def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> O
         payload = payload_bytes(payload)
     if not options:
         return OutgoingMessage(raw_subject, b"", payload)
+    if unknown := options.keys() - PublishOptions.__annotations__.keys():
+        first = min(unknown)
+        raise TypeError(f"a message has no option {first!r}; {suggestion(first, PublishOptions.__annotations__)}")
     header = publish_header(**options)
     has_id = options.get("msg_id") is not None
     if "timeout" in options or "retries" in options:
@@ -152,3 +157,66 @@ def _sequence_text(option: str, number: int) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
     return str(number)
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule publishes, and what; exactly one of `at`, `every` and `cron`."""
+
+    at: datetime | str | None
+    """One time: a datetime, or RFC 3339 text."""
+    every: Seconds | None
+    """An interval in seconds, at least one."""
+    cron: str | None
+    """A cron line of six fields with seconds, or `@daily` and the like."""
+    time_zone: str | None
+    """The IANA name of the cron line's time zone. Default: UTC."""
+    source: str | None
+    """Publish the newest message of this subject. Default: the schedule's own content."""
+    message_ttl: Seconds | None
+    """Seconds that published messages live; the stream needs `allow_msg_ttl`."""
+    rollup: bool
+    """A published message replaces all earlier ones on its subject. Default: false."""
+
+
+def schedule_headers(
+    target: str,
+    *,
+    at: datetime | str | None = None,
+    every: Seconds | None = None,
+    cron: str | None = None,
+    time_zone: str | None = None,
+    source: str | None = None,
+    message_ttl: Seconds | None = None,
+    rollup: bool = False,
+) -> dict[str, str]:
+    """Return the headers of a schedule that publishes to `target`.
+
+    Raises:
+        InvalidOptionError: none or several of `at`, `every` and `cron`, or one that cannot be meant.
+        ConfigError: `at` is no time.
+    """
+    if sum(given is not None for given in (at, every, cron)) != 1:
+        raise InvalidOptionError("a schedule has exactly one of at, every and cron")
+    if time_zone is not None and cron is None:
+        raise InvalidOptionError("time_zone is for cron lines")
+    if at is not None:
+        pattern = f"@at {start_text(at)}"
+    elif every is not None:
+        interval_ns = nanoseconds(every)
+        if interval_ns < NANOSECONDS_PER_SECOND:
+            raise InvalidOptionError(f"every is at least one second, not {every!r}")
+        pattern = f"@every {format_duration(interval_ns)}"
+    else:
+        pattern = cron or ""
+        if not pattern.strip():
+            raise InvalidOptionError("cron is empty")
+    headers = {"Nats-Schedule": pattern, "Nats-Schedule-Target": target}
+    if time_zone is not None:
+        headers["Nats-Schedule-Time-Zone"] = time_zone
+    if source is not None:
+        headers["Nats-Schedule-Source"] = source
+    if message_ttl is not None:
+        headers["Nats-Schedule-TTL"] = format_duration(nanoseconds(message_ttl))
+    if rollup:
+        headers["Nats-Schedule-Rollup"] = "sub"
+    return headers

@@ -6,22 +6,48 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.publish.atomic_batch import AtomicBatch
 from jetlake.client.publish.many_messages import ManyMessages
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_window import PublishWindow
-from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
+from jetlake.client.publish.stream_search import ELECTION_S, RETRY_WAIT_S, StreamSearch, is_in_process
 from jetlake.client.settings.options import timeout_s
 from jetlake.errors import ApiError, InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck, decode_pub_ack
 
-__all__ = ["WINDOW_BYTES", "WINDOW_MESSAGES", "Publisher"]
-
-_RETRY_WAIT_S = 0.25
-_RETRIES = 2
 WINDOW_MESSAGES = 4000
 WINDOW_BYTES = 64 * 1024 * 1024
+_OWN_WRITES_MAX = 4096
+
+
+class OwnWrites:
+    """The newest sequences that were acknowledged to this context, by subject: its reads must not fall behind them.
+
+    A replica that answers a read may lag behind the leader that acknowledged an earlier write. Only the subjects that
+    were written last are kept: a replica that lags by more subjects is not detected.
+    """
+
+    __slots__ = ("_sequences",)
+
+    def __init__(self) -> None:
+        self._sequences: dict[str, int] = {}
+
+    def note(self, subject: str, sequence: int) -> None:
+        """Keep the sequence of a message that is stored."""
+        newest = max(sequence, self._sequences.pop(subject, 0))
+        self._sequences[subject] = newest
+        if len(self._sequences) > _OWN_WRITES_MAX:
+            del self._sequences[next(iter(self._sequences))]
+
+    def newest(self, subject: str) -> int:
+        """Return the sequence of the last write to a subject; 0 when there is none that is kept."""
+        return self._sequences.get(subject, 0)
+
+    def forget(self, subject: str) -> None:
+        """Drop a sequence that the stream's leader has no more: it was removed, or its stream recreated."""
+        self._sequences.pop(subject, None)
 
 
 class Publisher:
@@ -33,7 +59,8 @@ class Publisher:
         window_bytes: most bytes of them.
 
     Attributes:
-        put_plain: puts subject and payload, which were checked, into the window at once; None while it has no room.
+        window: the messages of `publish_async` under way; None until the first one.
+        own_writes: the newest writes of this context's buckets.
     """
 
     def __init__(self, api: ApiCaller, *, window_messages: int, window_bytes: int) -> None:
@@ -43,8 +70,8 @@ class Publisher:
         self._timeout_s = api.timeout_s
         self._search = StreamSearch(api)
         self._window_limits = window_messages, window_bytes
-        self._window: PublishWindow | None = None
-        self.put_plain: Callable[[bytes, bytes], PendingAck | None] = _no_window
+        self.window: PublishWindow | None = None
+        self.own_writes = OwnWrites()
 
     @property
     def is_closed(self) -> bool:
@@ -73,7 +100,7 @@ class Publisher:
         """Check and encode a message; needs no event loop.
 
         Raises:
-            BadSubjectError: nobody can publish there.
+            BadSubjectError: the subject is not valid for publishing.
             BadHeaderError: a header would break the block.
             InvalidOptionError: an option that cannot work, or a message larger than the server takes.
         """
@@ -87,8 +114,10 @@ class Publisher:
         loop = self._connection.loop
         wait_s = timeout_s = message.timeout_s or self._timeout_s
         # Time without a leader counts only where the caller has set a limit: the message is surely not stored.
-        give_up_at = loop.time() + (message.timeout_s or max(timeout_s, ELECTION_S))
+        time_s = message.timeout_s or max(timeout_s, ELECTION_S)
+        give_up_at = loop.time() + time_s
         attempts = 0
+        is_in_doubt = False
         while True:
             try:
                 answer = await self._connection.request_raw(
@@ -96,28 +125,27 @@ class Publisher:
                 )
                 return decode_pub_ack(answer.payload)
             except NoRespondersError:
-                if not await self._is_retried(message, attempts, give_up_at):
+                if not await self._search.is_retried(message, attempts, give_up_at):
+                    if is_in_doubt:
+                        raise _timeout(subject, time_s) from None
                     raise
             except RequestTimeoutError:
-                raise PublishTimeoutError(
-                    f"no stream acknowledged the message on {subject!r} within {timeout_s:g} s; it may be stored"
-                ) from None
+                if not self._is_repeated(message, give_up_at):
+                    raise _timeout(subject, time_s if is_in_doubt else timeout_s) from None
+                is_in_doubt = True
             except ApiError as error:
                 if not is_in_process(error) or not message.has_id or loop.time() >= give_up_at:
                     error.request = subject
                     raise
             attempts += 1
-            await asyncio.sleep(_RETRY_WAIT_S)
-            if message.timeout_s is not None and message.retries is None:
-                wait_s = max(_RETRY_WAIT_S, give_up_at - loop.time())
+            await asyncio.sleep(RETRY_WAIT_S)
+            if is_in_doubt or (message.timeout_s is not None and message.retries is None):
+                wait_s = max(RETRY_WAIT_S, min(timeout_s, give_up_at - loop.time()))
 
-    async def _is_retried(self, message: OutgoingMessage, attempts: int, give_up_at: float) -> bool:
-        """Tell whether a message that found no stream is sent again: some times at once, then if there is a stream."""
-        if message.retries is not None:
-            return attempts < message.retries
-        if attempts < _RETRIES:
-            return True
-        return self._connection.loop.time() < give_up_at and await self._search.finds(message.subject) is not False
+    def _is_repeated(self, message: OutgoingMessage, give_up_at: float) -> bool:
+        """Return whether a message without an answer is sent again: it has an id, and a new leader may answer."""
+        has_no_limits = message.has_id and message.timeout_s is None and message.retries is None
+        return has_no_limits and self.is_clustered and self._connection.loop.time() < give_up_at
 
     async def publish_async(self, subject: str, payload: bytes, options: PublishOptions) -> PendingAck:
         """Publish without waiting for the stream; see `JetStream.publish_async`."""
@@ -141,7 +169,7 @@ class Publisher:
 
     def many(self, publish: Callable[..., Awaitable[PendingAck]], *, has_runs: bool) -> ManyMessages:
         """Begin a `publish_many`, whose messages with options are published by `publish`."""
-        return ManyMessages(self._open_window(), publish, lambda: self._connection.max_payload, has_runs=has_runs)
+        return ManyMessages(self._open_window(), publish, has_runs=has_runs)
 
     async def complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.
@@ -150,43 +178,41 @@ class Publisher:
             PublishWindowError: some were not; the error lists them.
             PublishTimeoutError: `timeout` seconds have passed.
         """
-        if self._window is None:
+        if self.window is None:
             return
         try:
             async with asyncio.timeout(timeout_s(timeout)):
-                await self._window.complete()
+                await self.window.complete()
         except TimeoutError as error:
             if isinstance(error, PublishTimeoutError):
                 raise
-            raise PublishTimeoutError(f"{self._window.pending} messages are not acknowledged yet") from None
+            raise PublishTimeoutError(f"{self.window.pending} messages are not acknowledged yet") from None
 
     @property
     def pending(self) -> int:
         """Messages of `publish_async` that wait for their acknowledgement."""
-        return 0 if self._window is None else self._window.pending
+        return 0 if self.window is None else self.window.pending
 
     @property
     def room(self) -> int:
         """How many messages of `publish_async` the window takes now; exact on the loop's thread only."""
-        return self._window_limits[0] if self._window is None else self._window.free
+        return self._window_limits[0] if self.window is None else self.window.free
+
+    def batch(self) -> AtomicBatch:
+        """Begin an atomic batch; see `JetStream.batch`."""
+        return AtomicBatch(self._search)
 
     def _open_window(self) -> PublishWindow:
-        """Return the window, which is made when the first message needs it."""
-        if self._window is not None:
-            return self._window
+        """Return the window, created for the first message."""
+        if self.window is not None:
+            return self.window
         messages_max, bytes_max = self._window_limits
-        self._window = PublishWindow(
-            self._connection,
-            messages_max=messages_max,
-            bytes_max=bytes_max,
-            ack_timeout_s=self._timeout_s,
-            retries=_RETRIES,
-            search=self._search,
-        )
-        self.put_plain = self._window.put
-        self._connection.when_gone(self, self._window.release)
-        return self._window
+        self.window = PublishWindow(self._search, messages_max=messages_max, bytes_max=bytes_max)
+        self._connection.when_gone(self, self.window.release)
+        return self.window
 
 
-def _no_window(subject: bytes, payload: bytes) -> None:
-    """Put nothing into a window that is not open yet."""
+def _timeout(subject: str, waited_s: float) -> PublishTimeoutError:
+    return PublishTimeoutError(
+        f"no stream acknowledged the message on {subject!r} within {waited_s:g} s; it may be stored"
+    )

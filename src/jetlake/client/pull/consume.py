@@ -1,35 +1,40 @@
-"""Continuous reading of a consumer that stays: what each status means, its pin, and consumers with `max_deliver`."""
+"""Continuous reading of a consumer: how messages are taken, what each status means, pins, and `max_deliver`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Self
 
-from jetlake.client.connection.connection import Connection
+from jetlake.client.api.api_caller import until_ready
+from jetlake.client.connection.connection import Connection, HandlerT
 from jetlake.client.messages.message import Message
-from jetlake.client.pull.continuous_pull import ContinuousPull
-from jetlake.client.pull.handler_pool import MessageHandler
-from jetlake.client.pull.message_reader import MessageReader
-from jetlake.client.pull.pull_options import ConsumeOptions
-from jetlake.client.pull.pull_source import NextStep, Verdict
+from jetlake.client.messages.message_batch import MessageBatch
+from jetlake.client.pull.continuous_pull import ContinuousPull, NextStep, Verdict
+from jetlake.client.pull.handlers import MessageHandler
+from jetlake.client.pull.options import ConsumeOptions
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
-from jetlake.client.pull.pulled_consumer import PulledConsumer
-from jetlake.client.pull.puller import Puller
+from jetlake.client.settings.options import duration_s
+from jetlake.completion import hides
 from jetlake.errors import (
     ConnectionClosedError,
     ConsumeError,
     ConsumerDeletedError,
     HeartbeatMissedError,
+    InvalidOptionError,
     JetlakeError,
     NotFoundError,
     NotJetStreamMessageError,
     PermissionsError,
     PullStatusError,
+    RequestTimeoutError,
 )
 from jetlake.model.ack_subject import delivery_count
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.enums import PriorityPolicy
 
-__all__ = ["Consume", "PinnedCallback", "UnpinnedCallback"]
+if TYPE_CHECKING:
+    from jetlake.client.pull.consumer import Consumer
 
 PinnedCallback = Callable[[str], None]
 """Called with the pin when this client becomes the pinned one."""
@@ -37,8 +42,194 @@ PinnedCallback = Callable[[str], None]
 UnpinnedCallback = Callable[[], None]
 """Called when this client is no longer the pinned one."""
 
-_RECOVER_WAIT_S = 0.1
-_RECOVER_WAIT_MAX_S = 2.0
+
+@hides("failed", "report", "traced", "will_be_emptied")
+class MessageReader:
+    """Messages of a consumer, without end.
+
+    Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
+    Iterating without the context manager works too and stops when the loop is left. The reason why
+    a read ends, such as a deleted consumer or a missed heartbeat, is raised by the loop that waits, after the messages
+    that are there.
+
+    Args:
+        pull: fetches the messages ahead.
+        source_name: the name of the consumer or stream that is read.
+    """
+
+    __slots__ = ("_mailbox", "_pull", "_source_name")
+
+    def __init__(self, pull: ContinuousPull, source_name: str) -> None:
+        self._pull = pull
+        self._source_name = source_name
+        self._mailbox = pull.mailbox
+
+    def start(self) -> Self:
+        """Subscribe and pull; entering the context manager or iterating does it too."""
+        self._pull.start()
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.is_stopped else "reading" if self._pull.is_started else "not started"
+        return f"<{type(self).__name__} of {self._source_name} {state} {self.pending_messages} waiting>"
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages received and not handed out."""
+        return len(self._mailbox.messages)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no more messages will come."""
+        return self._mailbox.is_ended
+
+    @property
+    def handled(self) -> int:
+        """Messages that the handler has finished."""
+        return self._pull.handlers.handled
+
+    # Taking messages
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        self._refuse_handler()
+        own = not self._pull.is_started
+        self.start()
+        pull = self._pull
+        mailbox = self._mailbox
+        messages = mailbox.messages
+        try:
+            while True:
+                while messages:
+                    message = messages.popleft()
+                    if len(messages) <= pull.refill_at:
+                        pull.handed_out(message)
+                    yield message
+                if mailbox.is_ended:
+                    break
+                await mailbox.wait()
+        finally:
+            if own:
+                await self.stop()
+        if mailbox.error is not None:
+            raise mailbox.error
+
+    async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
+        """Take all messages that are there, again and again; the fastest way to take many.
+
+        The `ack()` of each batch acknowledges all its messages by one call.
+        """
+        own = not self._pull.is_started
+        try:
+            while batch := await self.next_batch():
+                yield batch
+        finally:
+            if own:
+                await self.stop()
+
+    async def next_batch(self) -> MessageBatch[Message]:
+        """Take all messages that are there, at least one; an empty list once the read was stopped or drained.
+
+        Raises:
+            ConsumeError: the read ended.
+        """
+        self._refuse_handler()
+        self.start()
+        mailbox = self._mailbox
+        while not mailbox.messages:
+            if mailbox.is_ended:
+                if mailbox.error is not None:
+                    raise mailbox.error
+                return MessageBatch()
+            await mailbox.wait()
+        taken = mailbox.take_all()
+        self._pull.handed_out_all()
+        return taken
+
+    async def next(self, timeout: Seconds | None = None) -> Message:
+        """Take the next message.
+
+        Args:
+            timeout: seconds to wait; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConsumeError: the read ended.
+            SubscriptionClosedError: the read was stopped.
+        """
+        self._refuse_handler()
+        self.start()
+        messages = self._mailbox.messages
+        if not messages:
+            await self._wait_for_message(timeout)
+        message = messages.popleft()
+        if len(messages) <= self._pull.refill_at:
+            self._pull.handed_out(message)
+        return message
+
+    async def _wait_for_message(self, timeout: Seconds | None) -> None:
+        mailbox = self._mailbox
+        try:
+            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
+                await mailbox.filled()
+        except TimeoutError:
+            raise RequestTimeoutError(f"no message within {timeout} s") from None
+        if not mailbox.messages:
+            raise self._pull.end_reason()
+
+    def _refuse_handler(self) -> None:
+        if self._pull.handlers.has_handler:
+            raise InvalidOptionError("a handler gets all messages; leave it out to iterate")
+
+    async def wait(self) -> None:
+        """Wait until a read with a handler ends; the reason, if there is one, is raised."""
+        self.start()
+        handlers = self._pull.handlers
+        await handlers.ended()
+        if self._mailbox.error is not None:
+            raise self._mailbox.error
+        if handlers.has_handler and not self._mailbox.is_ended:
+            raise ConsumeError("the tasks of the handlers were cancelled")
+
+    # Stopping
+
+    async def stop(self) -> list[Message]:
+        """Stop at once. Messages not handed out go back to the server, and are returned for the record.
+
+        Handlers that are at work finish their message; one that calls this itself is not waited for.
+        """
+        return await self._pull.stop()
+
+    async def unsubscribe(self) -> None:
+        """Stop at once; the same as `stop`."""
+        await self.stop()
+
+    async def drain(self) -> None:
+        """Pull no more; everything that is under way is still handed out, then the loop that waits ends."""
+        await self._pull.drain()
+
+    # What the blocking client calls
+
+    def traced(self, handler: HandlerT) -> HandlerT:
+        """Return the handler, traced if the client is."""
+        return self._pull._connection.traced(handler)
+
+    def report(self, error: Exception) -> None:
+        """Report an error that no call can raise, to the read's own `on_error` or to the client's."""
+        self._pull.report(error)
+
+    async def failed(self, message: Message, error: Exception) -> None:
+        """Retry or give up a message whose handler raised."""
+        await self._pull.failed.handle(message, error)
+
+    def will_be_emptied(self) -> None:
+        """Promise that all messages are taken, as by a handler, so that draining hands them out."""
+        self._pull.is_emptied = True
 
 
 class Consume(MessageReader):
@@ -49,7 +240,7 @@ class Consume(MessageReader):
     def __init__(
         self,
         connection: Connection,
-        consumer: PulledConsumer,
+        consumer: Consumer,
         options: ConsumeOptions,
         *,
         handler: MessageHandler | None = None,
@@ -57,53 +248,56 @@ class Consume(MessageReader):
         on_pinned: PinnedCallback | None = None,
         on_unpinned: UnpinnedCallback | None = None,
     ) -> None:
-        puller = Puller(connection, options)
-        source = _ConsumerSource(connection, consumer, puller, options, on_pinned, on_unpinned)
-        pull = ContinuousPull(connection, puller, source, options, handler, concurrency)
-        super().__init__(pull, repr(consumer))
+        pull = _ConsumerPull(
+            connection,
+            consumer,
+            options,
+            handler=handler,
+            concurrency=concurrency,
+            on_pinned=on_pinned,
+            on_unpinned=on_unpinned,
+        )
+        super().__init__(pull, f"{consumer.name!r} of {consumer.stream_name!r}")
 
     @property
     def pin_id(self) -> str:
         """The pin of this client in its priority group; empty while another client is the pinned one."""
-        return self._puller.state.pin_id
+        return self._pull.state.pin_id
 
 
-class _ConsumerSource:
-    """A consumer that stays, as `PullSource`."""
+class _ConsumerPull(ContinuousPull):
+    """The continuous pull of a consumer that outlives the read.
 
-    __slots__ = (
-        "_connection",
-        "_consumer",
-        "_is_pinned",
-        "_last_deliveries",
-        "_on_pinned",
-        "_on_unpinned",
-        "_options",
-        "_puller",
-        "is_replaced",
-        "pull_subject",
-    )
+    A message that is returned to the server unseen has used up a delivery. From a consumer with `max_deliver`, messages
+    are therefore fetched ahead only while they have deliveries left; otherwise only as many as tasks wait for.
+    """
+
+    __slots__ = ("_ahead_max", "_attempts", "_consumer", "_deliveries_max", "_is_pinned", "_on_pinned", "_on_unpinned")
 
     def __init__(
         self,
         connection: Connection,
-        consumer: PulledConsumer,
-        puller: Puller,
+        consumer: Consumer,
         options: ConsumeOptions,
+        *,
+        handler: MessageHandler | None,
+        concurrency: int,
         on_pinned: PinnedCallback | None,
         on_unpinned: UnpinnedCallback | None,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection, options, handler, concurrency)
         self._consumer = consumer
-        self._puller = puller
         self._is_pinned = consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT
-        self._options = options
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
-        deliveries_max = max(0, consumer.config.max_deliver) if not options.max_bytes else 0
-        self._last_deliveries = _LastDeliveries(puller, deliveries_max) if deliveries_max else None
+        self._attempts = 0
         self.pull_subject = consumer.pull_subject
-        self.is_replaced = False
+        self._deliveries_max = max(0, consumer.config.max_deliver) if not options.max_bytes else 0
+        # The last two deliveries are not spent on messages that are only fetched ahead.
+        self._ahead_max = max(1, self._deliveries_max - 2) if self._deliveries_max > 1 else 0
+        if self._deliveries_max:
+            self.state.wanted = 0
+            self.mailbox.on_wait = self._want
 
     @property
     def needs_ack(self) -> bool:
@@ -111,19 +305,18 @@ class _ConsumerSource:
         return self._consumer.needs_ack
 
     def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
-        """Take all messages; those in their last delivery are handed out first."""
+        """Take all messages; messages in their last delivery are handed out first."""
         self._consumer.prepare(messages)
         if self._is_pinned:
             self._read_pin(messages[-1])
-        if self._last_deliveries is not None:
-            messages = self._last_deliveries.put_first(messages)
+        if self._deliveries_max:
+            messages = self._put_last_deliveries_first(messages)
         return messages, NextStep.PULL
 
     def heard(self, status: PullStatus, now: float) -> Verdict:
         """Read a status."""
-        state = self._puller.state
-        had_pin = state.pin_id
-        outcome = state.heard(status, now)
+        had_pin = self.state.pin_id
+        outcome = self.state.heard(status, now)
         if outcome is PullOutcome.DELETED:
             return self._deleted()
         if outcome is PullOutcome.TERMINAL:
@@ -135,118 +328,87 @@ class _ConsumerSource:
         return NextStep.PULL
 
     def missed(self) -> Verdict:
-        """End the read or go on, as the option says."""
-        error = HeartbeatMissedError(self._puller.state.silence_s)
+        """End the read or recover, as `on_missed_heartbeat` says."""
+        error = HeartbeatMissedError(self.state.silence_s)
         if self._options.on_missed_heartbeat == "stop":
             return error
-        self._connection.report(self._options.on_error, error)
+        self.report(error)
         return NextStep.RECOVER
 
-    @property
-    def can_move(self) -> bool:
-        """Whether the consumer is in a cluster."""
-        return self._consumer.can_move
-
     async def has_lost_pulls(self) -> bool | Exception:
-        """Ask whether another server leads the consumer now, or the leader knows of no pull."""
-        leader = self._consumer.leader
+        """Ask whether the consumer has a new leader, knows of no pull, or was unavailable for a while."""
+        consumer = self._consumer
+        leader = consumer.leader
+        attempts = self._attempts
         verdict = await self.recover()
         if isinstance(verdict, Exception):
             return verdict
-        return self._consumer.leader != leader or not self._consumer.cached_info.num_waiting
+        is_interrupted = self._attempts > attempts + 1
+        return is_interrupted or consumer.leader != leader or not consumer.cached_info.num_waiting
 
     async def recover(self) -> Verdict:
-        """Check that the consumer is there; a server that is not ready yet is asked again."""
-        loop = self._connection.loop
-        wait_s = _RECOVER_WAIT_S
-        give_up_at = loop.time() + self._options.expires_s
-        while True:
-            try:
-                await self._consumer.info()
-            except NotFoundError:
-                return self._deleted()
-            except (ConnectionClosedError, PermissionsError):
-                break  # A client that may not ask may pull all the same, and the pull will tell.
-            except JetlakeError as error:
-                if loop.time() >= give_up_at:
-                    return error
-            else:
-                break
-            await asyncio.sleep(wait_s)
-            wait_s = min(_RECOVER_WAIT_MAX_S, wait_s * 2)
+        """Check that the consumer exists; a server that is not ready is asked again until it is."""
+        try:
+            await until_ready(self._connection, self._ask, self.report)
+        except NotFoundError:
+            return self._deleted()
+        except (ConnectionClosedError, PermissionsError):
+            pass  # A user without permission for CONSUMER.INFO may have one for pulls, and the pull finds out.
+        except JetlakeError as error:
+            return error
         return NextStep.PULL
 
-    def gave_back(self, messages: list[Message]) -> None:
-        """Report messages that went back to the server in their last delivery."""
-        if self._last_deliveries is not None:
-            used_up = self._last_deliveries.count(messages)
-            if used_up:
-                told = f"{used_up} messages of {self._consumer!r} were not handed out in their last delivery"
-                self._connection.signal(ConsumeError(f"{told}: fetch fewer ahead (max_messages), or use next()"))
-
-    def release(self) -> None:
-        """Leave the consumer, which is not this read's own."""
+    async def _ask(self) -> None:
+        self._attempts += 1
+        await self._consumer.info()
 
     def _deleted(self) -> ConsumerDeletedError:
         return ConsumerDeletedError(self._consumer.stream_name, self._consumer.name)
 
+    # Pins
+
     def _read_pin(self, message: Message) -> None:
-        state = self._puller.state
         # The server's header is the last one: a message may be stored with the pin of a consumer that it came from.
         found = message.raw_header.rpartition(b"\r\nNats-Pin-Id:")
         pin = found[2].partition(b"\r\n")[0].strip().decode("utf-8", "replace") if found[1] else ""
-        if pin and pin != state.pin_id:
-            state.pin_id = pin
+        if pin and pin != self.state.pin_id:
+            self.state.pin_id = pin
             if self._on_pinned is not None:
-                self._notify(self._on_pinned, state.pin_id)
+                self._notify(self._on_pinned, pin)
 
     def _notify(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             callback(*arguments)
         except Exception as error:
-            self._connection.report(self._options.on_error, error)
+            self.report(error)
 
-
-class _LastDeliveries:
-    """Fetches ahead from a consumer with `max_deliver` only while its messages have deliveries left.
-
-    A message that is given back unseen has used up a delivery.
-
-    Args:
-        puller: pulls ahead, or only as many messages as tasks wait for.
-        deliveries_max: most deliveries of one message.
-    """
-
-    __slots__ = ("_ahead_max", "_deliveries_max", "_puller")
-
-    def __init__(self, puller: Puller, deliveries_max: int) -> None:
-        self._puller = puller
-        self._deliveries_max = deliveries_max
-        # The last deliveries are left for being seen.
-        self._ahead_max = max(1, deliveries_max - 2) if deliveries_max > 1 else 0
-        puller.state.wanted = 0
-        puller.mailbox.on_wait = self._want
+    # Consumers with max_deliver
 
     def _want(self, waiting: int) -> None:
-        """Pull as many messages as tasks wait for, when nothing is fetched ahead."""
-        if self._puller.state.wanted is not None:
-            self._puller.state.wanted = waiting
-            self._puller.refill()
+        """Pull one message for each waiting task, while nothing is fetched ahead."""
+        if self.state.wanted is not None:
+            self.state.wanted = waiting
+            self.refill()
 
-    def put_first(self, messages: list[Message]) -> list[Message]:
-        """Put messages in their last delivery before all that wait; the others are returned."""
+    def _put_last_deliveries_first(self, messages: list[Message]) -> list[Message]:
+        """Move messages in their last delivery to the front of the mailbox, and return the others."""
         counts = [_deliveries(message) for message in messages]
-        self._puller.state.wanted = None if max(counts) <= self._ahead_max else 0
+        self.state.wanted = None if max(counts) <= self._ahead_max else 0
         if max(counts) < self._deliveries_max:
             return messages
         pairs = list(zip(counts, messages, strict=True))
         last = [message for count, message in pairs if count >= self._deliveries_max]
-        self._puller.mailbox.messages.extendleft(reversed(last))
+        self.mailbox.messages.extendleft(reversed(last))
         return [message for count, message in pairs if count < self._deliveries_max]
 
-    def count(self, messages: list[Message]) -> int:
-        """Count the messages in their last delivery."""
-        return sum(_deliveries(message) >= self._deliveries_max for message in messages)
+    def gave_back(self, messages: list[Message]) -> None:
+        """Report messages that were returned to the server in their last delivery."""
+        if self._deliveries_max:
+            used_up = sum(_deliveries(message) >= self._deliveries_max for message in messages)
+            if used_up:
+                consumer = f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
+                unseen = f"{used_up} messages of {consumer} were not handed out in their last delivery"
+                self._connection.signal(ConsumeError(f"{unseen}: fetch fewer ahead (max_messages), or use next()"))
 
 
 def _deliveries(message: Message) -> int:

@@ -10,9 +10,10 @@ from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.pull.explanation import Explanation, explain
 from jetlake.client.pull.fetch import Fetch
-from jetlake.client.pull.handler_pool import MessageHandler
-from jetlake.client.pull.pull_options import (
+from jetlake.client.pull.handlers import MessageHandler
+from jetlake.client.pull.options import (
     NO_GROUP,
+    Backoff,
     ConsumeOptions,
     GroupOptions,
     MissedHeartbeat,
@@ -20,17 +21,18 @@ from jetlake.client.pull.pull_options import (
     fetch_options,
     group_options,
     next_options,
+    retry_options,
 )
-from jetlake.client.pull.pulled_consumer import PulledConsumer
-from jetlake.client.pull.retry_options import Backoff, retry_options
-from jetlake.client.settings.options import EventCallback
+from jetlake.client.settings.options import ErrorCallback
 from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.consumer_features import PENDING_LIST
 from jetlake.model.encoding.durations import Seconds
-from jetlake.model.enums import PriorityPolicy
+from jetlake.model.enums import AckPolicy, PriorityPolicy
 from jetlake.model.replies import (
+    ConsumerDeleteReply,
+    ConsumerInfoReply,
     ConsumerPauseReply,
     ConsumerPendingReply,
     ConsumerResetReply,
@@ -39,41 +41,52 @@ from jetlake.model.replies import (
 )
 from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest, StreamInfoRequest
 
-__all__ = ["Consumer"]
 
-
-@hides("consume_with")
+@hides("consume_with", "info_within", "leader", "needs_ack", "prepare", "pull_subject")
 class Consumer:
-    """A pull consumer of a stream."""
+    """A pull consumer of a stream.
 
-    __slots__ = ("_api", "_pulled")
+    Attributes:
+        stream_name: the stream's name.
+        name: the consumer's name.
+        cached_info: the server's last answer about the consumer.
+        pull_subject: the subject that pull requests are published to.
+        needs_ack: whether messages wait for their acknowledgement.
+
+    Raises:
+        InvalidOptionError: the consumer is push based.
+    """
+
+    __slots__ = ("_api", "cached_info", "name", "needs_ack", "pull_subject", "stream_name")
 
     def __init__(self, api: ApiCaller, info: ConsumerInfo) -> None:
+        if info.config.is_push:
+            raise InvalidOptionError(
+                f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
+                "use js.subscribe with bind, or create a pull consumer"
+            )
         self._api = api
-        self._pulled = PulledConsumer(api, info)
+        self.stream_name = info.stream_name
+        self.name = info.name
+        self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
+        self._set_info(info)
 
-    @property
-    def name(self) -> str:
-        """The consumer's name."""
-        return self._pulled.name
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._pulled.stream_name
-
-    @property
-    def cached_info(self) -> ConsumerInfo:
-        """The server's last answer about the consumer."""
-        return self._pulled.cached_info
+    def _set_info(self, info: ConsumerInfo) -> None:
+        self.cached_info = info
+        self.needs_ack = info.config.ack_policy is not AckPolicy.NONE
 
     @property
     def config(self) -> ConsumerConfig:
         """The configuration in the server's last answer."""
-        return self._pulled.config
+        return self.cached_info.config
+
+    @property
+    def leader(self) -> str:
+        """The leader of the consumer's cluster group in the server's last answer; empty outside of clusters."""
+        return self.cached_info.cluster.leader if self.cached_info.cluster is not None else ""
 
     def __repr__(self) -> str:
-        return f"<Consumer {self._pulled!r}>"
+        return f"<Consumer {self.name!r} of {self.stream_name!r}>"
 
     # Reading
 
@@ -105,8 +118,8 @@ class Consumer:
                 an error. At most half of `expires`. Default: 5 when `expires` is at least 10, else none; 0 for none.
             no_wait: take what is there; with `expires`, wait for the first message only.
             group: the priority group, needed if the consumer has groups.
-            min_pending: overflow policy: only when so many messages are yet to be delivered.
-            min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
+            min_pending: overflow policy: only when at least this number of messages is yet to be delivered.
+            min_ack_pending: overflow policy: only when at least this number of messages waits for acknowledgement.
             priority: prioritized policy: 0 (first) to 9.
 
         Raises:
@@ -116,7 +129,7 @@ class Consumer:
         groups = self._groups(group, min_pending, min_ack_pending, priority)
         return Fetch(
             self._api.connection,
-            self._pulled,
+            self,
             fetch_options(
                 max_messages,
                 max_bytes=max_bytes,
@@ -143,7 +156,7 @@ class Consumer:
     ) -> Fetch:
         """Acknowledge a message of this consumer and ask for the next ones, in one message to the server.
 
-        The result and the other arguments are those of `fetch`. A message that was acknowledged before is not
+        Result and other arguments are as in `fetch`. A message that was acknowledged before is not
         acknowledged again. The acknowledgement has no confirmation of its own: the messages that come are one.
 
         Raises:
@@ -163,7 +176,7 @@ class Consumer:
             no_wait=no_wait,
             group=self._groups(group, min_pending, min_ack_pending, priority),
         )
-        return Fetch(self._api.connection, self._pulled, options, after=message)
+        return Fetch(self._api.connection, self, options, after=message)
 
     async def next(
         self,
@@ -186,7 +199,7 @@ class Consumer:
         groups = self._groups(group, min_pending, min_ack_pending, priority)
         messages = await Fetch(
             self._api.connection,
-            self._pulled,
+            self,
             next_options(timeout, idle_heartbeat=idle_heartbeat, group=groups),
         )
         return messages[0] if messages else None
@@ -210,14 +223,15 @@ class Consumer:
         on_pinned: PinnedCallback | None = None,
         on_unpinned: UnpinnedCallback | None = None,
         stop_after: int | None = None,
-        on_error: EventCallback | None = None,
+        max_rate: float | None = None,
+        on_error: ErrorCallback | None = None,
         retries: int | None = None,
         backoff: Backoff | None = None,
         dead_letter: str | None = None,
     ) -> Consume:
         """Read without end, with messages fetched ahead.
 
-        What was fetched ahead and not handed out goes back when the read ends, and that delivery counts. From a
+        Messages that were fetched ahead and not handed out go back when the read ends, and that delivery counts. From a
         consumer with `max_deliver` nothing is therefore fetched ahead while messages come that have few deliveries left
         (with `max_deliver=1` never), which costs a round trip for each; with `max_bytes` this is left to you.
 
@@ -239,11 +253,14 @@ class Consumer:
             threshold_messages: how few messages may be pending before more are asked for. Default: a quarter of the
                 limit.
             threshold_bytes: the same in bytes, when `max_bytes` limits.
-            on_missed_heartbeat: `stop` raises `HeartbeatMissedError` out of the loop; `continue` reports it to
-                `on_error`, checks the consumer and pulls again.
-            stop_after: end after so many messages; no more than these are asked for. Default: never.
+            on_missed_heartbeat: what to do with a consumer that answers, has pulls and sends no heartbeats: `stop`
+                raises `HeartbeatMissedError` out of the loop; `continue` reports it to `on_error` and pulls again. A
+                dead connection, a server that does not answer and lost pulls end no read, whatever is chosen here.
+            stop_after: end after this number of messages, and request no more than these. Default: never.
+            max_rate: most messages per second; the others stay on the server, where other readers may take them. Those
+                of a tenth of a second may come together. Default: as fast as they are handled.
             on_error: called instead of the client's `on_error` with what this read cannot raise: failing handlers,
-                missed heartbeats.
+                missed heartbeats, a server that does not answer for its consumer.
             retries: how often a message whose handler raised is tried again before it is given up, which terminates it.
                 Default 3 when `backoff` or `dead_letter` is given; otherwise such messages wait for their ack wait.
             backoff: seconds before each retry, one for all or a list whose last one repeats. Default: the consumer's,
@@ -251,8 +268,8 @@ class Consumer:
             dead_letter: the subject, with `{stream}` and `{consumer}`, that a message is stored under when it is given
                 up, with the reason, the traceback and its origin in headers. A stream has to capture it.
             group: the priority group, needed if the consumer has groups.
-            min_pending: overflow policy: only when so many messages are yet to be delivered.
-            min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
+            min_pending: overflow policy: only when at least this number of messages is yet to be delivered.
+            min_ack_pending: overflow policy: only when at least this number of messages waits for acknowledgement.
             priority: prioritized policy: 0 (first) to 9.
             on_pinned: pinned policy: called with the pin when this client becomes the pinned one.
             on_unpinned: pinned policy: called when it is no longer.
@@ -274,10 +291,11 @@ class Consumer:
             stop_after=stop_after,
             on_error=on_error,
             retries=policy,
+            max_rate=max_rate,
         )
         return Consume(
             self._api.connection,
-            self._pulled,
+            self,
             options,
             handler=handler,
             concurrency=concurrency,
@@ -286,8 +304,8 @@ class Consumer:
         )
 
     def consume_with(self, options: ConsumeOptions, handler: MessageHandler) -> Consume:
-        """Read without end with options that nobody has checked, for parts of the library."""
-        return Consume(self._api.connection, self._pulled, options, handler=handler)
+        """Read without end with unchecked options, for parts of the library."""
+        return Consume(self._api.connection, self, options, handler=handler)
 
     messages = consume
     """Another name for `consume`, for iterating: `async for message in consumer.messages()`."""
@@ -300,7 +318,21 @@ class Consumer:
         Raises:
             ConsumerNotFoundError: the consumer was deleted.
         """
-        return await self._pulled.info()
+        return await self.info_within(None)
+
+    async def info_within(self, timeout_s: float | None) -> ConsumerInfo:
+        """Ask the server about the consumer, with a timeout of its own."""
+        info = await self._api.call(
+            ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name, timeout_s=timeout_s
+        )
+        self._set_info(info)
+        return info
+
+    def prepare(self, messages: list[Message]) -> None:
+        """Mark messages that need no acknowledgement, so that none is sent."""
+        if not self.needs_ack and not messages[0]._settled:
+            for message in messages:
+                message._settled = True
 
     async def explain(self) -> Explanation:
         """Say why the consumer delivers nothing: paused, no pulls, unacknowledged messages, a filter without matches.
@@ -326,7 +358,7 @@ class Consumer:
 
     async def delete(self) -> None:
         """Delete the consumer on the server."""
-        await self._pulled.delete()
+        await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
 
     async def pause(self, until: datetime | str | Seconds) -> ConsumerPauseReply:
         """Deliver nothing before a time.
@@ -337,7 +369,7 @@ class Consumer:
         return await pause_consumer(self._api, self.stream_name, self.name, until)
 
     async def resume(self) -> ConsumerPauseReply:
-        """Go on delivering."""
+        """Resume delivery."""
         return await pause_consumer(self._api, self.stream_name, self.name, None)
 
     async def reset(self, sequence: int = 0) -> ConsumerResetReply:

@@ -1,20 +1,47 @@
-"""A continuous pull: the subscription of its inbox, the pulls, the handlers, and how it recovers and ends."""
+"""A continuous pull: the inbox's subscription, the pull requests, the handlers, and how the read recovers and ends.
+
+Always true:
+
+- All pulls of one read share one inbox. Messages requested and not received are counted in `PullState`; messages
+  received and not handed out are in the mailbox; only `refill` sends a pull, and only when both counts together are at
+  the threshold.
+- One timer runs, for the earliest moment at which `PullState` has something to do; messages only move that moment
+  back, so they never touch the timer.
+- One task at most recovers (`_recovery`). While it runs the state is disconnected, so nothing is pulled.
+- After `_stop_pulling` no pull is sent; after `mailbox.end` no message is added, and what waits can still be taken.
+
+::
+
+    socket -> receive -> accept (subclass) -> mailbox -> iterator, batches or handlers
+                 |                                            |
+                 +---------------> refill <-------------------+
+
+Silence has one of four reasons, which are distinguished in this order:
+
+1. The connection is dead: a ping without an answer closes it, and the next connection starts the recovery.
+2. No server answers for the consumer (no leader, no quorum, a stalled server): asked with back-off until one does, and
+   the pulls are sent again.
+3. The consumer answers and has no pull of this client: the pulls were lost, and are sent again.
+4. The consumer answers, has pulls, and sends no heartbeats: only here `on_missed_heartbeat` counts.
+
+The reasons are in decision 15 (docs/decisions).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from abc import abstractmethod
+from enum import Enum
+from typing import ClassVar
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
-from jetlake.client.pull.failed_messages import FailedMessages
-from jetlake.client.pull.handler_pool import HandlerPool, MessageHandler
-from jetlake.client.pull.pull_options import ConsumeOptions
-from jetlake.client.pull.pull_source import NextStep, PullSource, Verdict
-from jetlake.client.pull.pull_status import read_status
-from jetlake.client.pull.puller import Puller
+from jetlake.client.pull.handlers import FailedMessages, HandlerPool, MessageHandler
+from jetlake.client.pull.options import ConsumeOptions
+from jetlake.client.pull.pull_state import PullState
+from jetlake.client.pull.pull_status import PullStatus, read_status
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
@@ -23,78 +50,128 @@ from jetlake.errors import (
     RequestTimeoutError,
     SubscriptionClosedError,
 )
+from jetlake.model.encoding.codec import encode
 from jetlake.protocol.nuid import new_inbox
 
-__all__ = ["ContinuousPull"]
-
 _STOP_TIMEOUT_S = 2.0
+_EVERY_MESSAGE = 1 << 62
+
+
+class NextStep(Enum):
+    """The next step of a continuous pull."""
+
+    PULL = "pull"
+    RECOVER = "recover"
+    """All pulls are lost: check the consumer before the next one."""
+
+
+Verdict = NextStep | Exception
+"""The next step of a continuous pull; an exception ends it."""
 
 
 class ContinuousPull(Receiver):
-    """Messages pulled ahead into a mailbox, until it is stopped or fails.
+    """Messages pulled ahead into a mailbox, until the read is stopped or fails.
 
     Args:
         connection: carries the pulls and the messages.
-        puller: decides when to pull.
-        source: the consumer that is read.
         options: the options of the read.
-        handler: called with each message; None when somebody takes them out of the mailbox.
-        concurrency: how many messages handlers work on at once.
+        handler: called with each message; None when the messages are taken out of the mailbox.
+        concurrency: number of messages that handlers work on at once.
 
     Attributes:
         mailbox: the messages that were received and not handed out.
-        puller: decides when to pull.
+        state: the messages and bytes requested and received.
+        refill_at: `handed_out` is due when at most this number of messages waits; negative for never.
+        pull_subject: the subject that pull requests are published to; empty before there is a consumer.
+        is_replaced: whether a recovery creates a new consumer, which delivers to an inbox of its own.
         handlers: the tasks that call the handler.
-        failed: settles the messages whose handler raised.
+        failed: handles the messages whose handler raised.
         is_started: the inbox is subscribed.
-        is_emptied: the messages are sure to be taken, though there is no handler here.
-        report: reports what no call can raise, to the read's own `on_error` or to the client's.
+        is_emptied: all messages are sure to be taken, though there is no handler here.
     """
 
+    is_replaced: ClassVar[bool] = False
+
     __slots__ = (
+        "_buffered_bytes",
         "_connection",
-        "_has_retries",
+        "_has_stopped_pulling",
+        "_head",
+        "_heartbeat_s",
         "_is_cluster_changed",
         "_is_stopping",
         "_loop",
+        "_options",
         "_recovery",
-        "_source",
-        "_stop_after",
+        "_timer",
+        "_timer_at",
         "failed",
         "handlers",
         "is_emptied",
         "is_started",
         "mailbox",
-        "puller",
-        "report",
+        "pull_subject",
+        "refill_at",
+        "state",
     )
 
     def __init__(
-        self,
-        connection: Connection,
-        puller: Puller,
-        source: PullSource,
-        options: ConsumeOptions,
-        handler: MessageHandler | None,
-        concurrency: int = 1,
+        self, connection: Connection, options: ConsumeOptions, handler: MessageHandler | None, concurrency: int = 1
     ) -> None:
         super().__init__(new_inbox(connection.options.inbox_prefix).encode())
         self._connection = connection
         self._loop = connection.loop
-        self._source = source
-        self._stop_after = options.stop_after
+        self._options = options
+        self._heartbeat_s = options.idle_heartbeat_s
+        self._head = b""
+        self._buffered_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._has_stopped_pulling = False
         self._recovery: asyncio.Task[None] | None = None
         self._is_stopping = False
-        self._has_retries = options.retries is not None
         self._is_cluster_changed = False
-        self.report = partial(connection.report, options.on_error)
-        self.mailbox: Mailbox = puller.mailbox
-        self.puller = puller
-        puller.on_silence = self._silent
-        self.failed = FailedMessages(connection, options.retries, self.report)
-        self.handlers = HandlerPool(connection.traced(handler), concurrency, self.failed.settle, connection.endings)
+        self.mailbox = Mailbox(self._loop)
+        self.state = PullState(options, self._loop.time())
+        self.refill_at = -1
+        self.pull_subject = b""
+        self.failed = FailedMessages(connection, options)
+        self.handlers = HandlerPool(connection, handler, concurrency, self.failed)
         self.is_started = False
         self.is_emptied = False
+
+    # What consumers of each kind decide
+
+    @abstractmethod
+    def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
+        """Choose the messages that may be handed out."""
+
+    @abstractmethod
+    def heard(self, status: PullStatus, now: float) -> Verdict:
+        """Read a status."""
+
+    @abstractmethod
+    def missed(self) -> Verdict:
+        """Judge a consumer that sends no heartbeats over a live connection.
+
+        An exception ends the read, unless the pulls turn out to be lost.
+        """
+
+    @abstractmethod
+    async def has_lost_pulls(self) -> bool | Exception:
+        """Ask whether the pulls were lost with the server that had them; an exception ends the read."""
+
+    @abstractmethod
+    async def recover(self) -> Verdict:
+        """Check or create the consumer after all pulls were lost; a server that is not ready is asked again."""
+
+    def gave_back(self, messages: list[Message]) -> None:
+        """Note messages that were returned to the server without being handed out."""
+
+    def release(self) -> None:
+        """Delete a consumer that was created for this read alone."""
+
+    # Starting and stopping
 
     def start(self) -> None:
         """Subscribe and pull; calling it again does nothing.
@@ -105,23 +182,24 @@ class ContinuousPull(Receiver):
         """
         if self.is_started:
             return
-        if self._has_retries and not (self.handlers.has_handler or self.is_emptied):
+        if self._options.retries is not None and not (self.handlers.has_handler or self.is_emptied):
             raise InvalidOptionError("retries, backoff and dead_letter need a handler")
-        if self._source.pull_subject:
+        if self.pull_subject:
             self._connection.subscribe(self)
-            self.puller.aim(self._source.pull_subject, self.subject)
-            self.puller.begin()
+            self._aim()
+            if self._connection.is_connected:
+                self.refill()
+            else:
+                self.state.disconnected()  # The next connection starts the recovery, which pulls once.
         else:
             self._begin_recovery()
-        # Only now: on a closed connection nothing begins, and nobody is to hear of it later.
+        # Last: on a closed connection `subscribe` raises, and then neither events nor handlers are wanted.
         self.is_started = True
         self._connection.listeners.add(self)
-        self.handlers.start(self.mailbox, self.puller)
-
-    # Stopping
+        self.handlers.start(self)
 
     async def stop(self) -> list[Message]:
-        """Stop at once and give back what was not handed out; see `MessageReader.stop`."""
+        """Stop at once and return unread messages to the server; see `MessageReader.stop`."""
         with self._connection.endings.leaving():
             return await self._stop()
 
@@ -132,7 +210,7 @@ class ContinuousPull(Receiver):
             left = self.mailbox.take_all()
             # Refused, so that another client may have them at once.
             give_back(left)
-            self._source.gave_back(left)
+            self.gave_back(left)
             self.mailbox.end()
         await self.handlers.finished()
         return left
@@ -153,7 +231,7 @@ class ContinuousPull(Receiver):
         if self.handlers.has_handler or self.is_emptied or not self.needs_ack:
             await self._drain()
         else:
-            # The connection is about to close, and nobody could acknowledge what an iterator took later.
+            # The connection is about to close, so an iterator could not acknowledge what it takes later.
             await self._stop()
 
     def abandon(self) -> None:
@@ -168,7 +246,7 @@ class ContinuousPull(Receiver):
                 self._is_stopping = True
                 await self._unsubscribe_and_flush()
         finally:
-            self._source.release()
+            self.release()
 
     async def _unsubscribe_and_flush(self) -> None:
         connection = self._connection
@@ -184,7 +262,7 @@ class ContinuousPull(Receiver):
             connection.listeners.discard(self)
 
     def end_reason(self) -> Exception:
-        """Say why no more messages come."""
+        """Return why no more messages come."""
         if self.mailbox.error is not None:
             return self.mailbox.error
         if self._connection.is_closed:
@@ -192,54 +270,128 @@ class ContinuousPull(Receiver):
         return SubscriptionClosedError("the read was stopped")
 
     def _end(self, error: Exception | None) -> None:
-        """End, with an error or after the last message that was asked for; the mailbox can still be emptied."""
+        """End, with an error or after the last requested message; the mailbox can still be emptied."""
         self._stop_pulling()
         self._connection.unsubscribe(self)
         self._connection.listeners.discard(self)
         self.mailbox.end(error)
         if error is None:
-            self._source.release()
+            self.release()
 
     def _stop_pulling(self) -> None:
-        self.puller.stop()
+        self._has_stopped_pulling = True
+        self.refill_at = -1
+        self._stop_timer()
         self._stop_recovery()
 
-    # What the connection calls
+    def report(self, error: Exception) -> None:
+        """Report an error that no call can raise, to the read's own `on_error` or to the client's."""
+        self._connection.report(self._options.on_error, error)
 
-    @property
-    def needs_ack(self) -> bool:
-        """Whether messages wait for their acknowledgement, as far as is known of the consumer right now."""
-        return self._source.needs_ack
+    # Pulling
+
+    def _aim(self) -> None:
+        self._head = b"PUB %b %b " % (self.pull_subject, self.subject)
+
+    def handed_out(self, message: Message) -> None:
+        """Count a message that was handed out, and pull if that is due."""
+        if self.state.by_bytes:
+            self._buffered_bytes = max(0, self._buffered_bytes - message.size)
+        self.refill()
+
+    def handed_out_all(self) -> None:
+        """Note that the mailbox is empty, and pull if that is due."""
+        self._buffered_bytes = 0
+        self.refill()
+
+    def refill(self) -> None:
+        """Pull, if that is due."""
+        if self._has_stopped_pulling:
+            return
+        state = self.state
+        now = self._loop.time()
+        request = state.next_request(self._buffered_bytes if state.by_bytes else len(self.mailbox.messages), now)
+        if request is not None:
+            body = encode(request)
+            # At once and together with the acknowledgements before it, so that server and client work in parallel.
+            self._connection.send(self._head + b"%d\r\n%b\r\n" % (len(body), body))
+            self._connection.end_turn()
+        self._set_refill_at()
+        deadline = state.deadline(now)
+        if deadline is not None and (self._timer is None or deadline < self._timer_at):
+            self._arm(deadline)
+
+    def _set_refill_at(self) -> None:
+        # By bytes every message counts, so each one that is handed out has to be looked at.
+        self.refill_at = _EVERY_MESSAGE if self.state.by_bytes else self.state.refill_at()
+
+    def _pause(self) -> None:
+        """Pull no more until `_resume`: all pulls are lost."""
+        self.state.disconnected()
+        self._set_refill_at()
+        self._stop_timer()
+
+    def _resume(self) -> None:
+        """Pull again; nothing is outstanding."""
+        if not self._has_stopped_pulling:
+            self.state.reconnected(self._loop.time())
+            self.refill()
+
+    def _arm(self, deadline: float) -> None:
+        self._stop_timer()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        """Check the deadline, which messages only move, and set the timer again."""
+        self._timer = None
+        now = self._loop.time()
+        if not self.state.missed_heartbeat(now):
+            self.refill()
+        elif now - self._timer_at > self._heartbeat_s / 2:
+            # This process was stalled, not the server: the heartbeats that came meanwhile are still in the socket.
+            self._arm(now + min(1.0, self._heartbeat_s / 2))
+        elif self._recovery is None or self._recovery.done():
+            self._recovery = self._loop.create_task(self._look_after_silence())
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What the connection calls
 
     def receive(self, messages: list[Message]) -> None:
         now = self._loop.time()
         start = 0
         for position, message in enumerate(messages):
             if not message.raw_reply:
-                # Behind the messages before it: a heartbeat says how many deliveries there were up to then.
+                # After the messages before it: a heartbeat has the number of deliveries up to then.
                 self._accept(messages[start:position], now)
-                self._follow(self._source.heard(read_status(message), now))
+                self._follow(self.heard(read_status(message), now))
                 start = position + 1
         self._accept(messages[start:] if start else messages, now)
-        self.puller.refill()
+        self.refill()
 
     def receive_run(self, messages: list[Message]) -> None:
         self._accept(messages, self._loop.time())
-        self.puller.refill()
+        self.refill()
 
     def _accept(self, messages: list[Message], now: float) -> None:
         if not messages:
             return
-        puller = self.puller
-        puller.received(messages, now)
+        state = self.state
+        by_bytes = state.by_bytes
+        state.received(sum([message.size for message in messages]) if by_bytes else len(messages), now)
         waiting = len(self.mailbox.messages)
-        messages, verdict = self._source.accept(messages)
+        messages, verdict = self.accept(messages)
         if verdict is not NextStep.PULL:
             self._follow(verdict)
-        puller.buffered(messages)
+        if by_bytes:
+            self._buffered_bytes += sum([message.size for message in messages])
         self.mailbox.put(messages)
-        # Also those that the source has put first into the mailbox itself.
-        if self._stop_after and puller.state.accepted(len(self.mailbox.messages) - waiting):
+        # Counted in the mailbox, since `accept` may have put some messages there itself.
+        if self._options.stop_after and state.accepted(len(self.mailbox.messages) - waiting):
             self._end(None)
 
     def ended(self, error: Exception | None) -> None:
@@ -248,12 +400,12 @@ class ContinuousPull(Receiver):
         self.mailbox.end(error)
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        if subject == self.puller.pull_subject and not self.mailbox.is_ended:
+        if subject == self.pull_subject and not self.mailbox.is_ended:
             self._end(error)
 
     def disconnected(self) -> None:
         if self.is_started:
-            self.puller.pause()
+            self._pause()
             self._stop_recovery()
 
     def reconnected(self) -> None:
@@ -266,35 +418,50 @@ class ContinuousPull(Receiver):
             if self._recovery is None or self._recovery.done():
                 self._recovery = self._loop.create_task(self._look_after_pulls())
 
-    # Recovery
+    # Recovery, in the order of the four reasons for silence above
 
-    def _silent(self) -> None:
-        verdict = self._source.missed()
-        if isinstance(verdict, Exception) and self._source.can_move:
-            if self._recovery is None or self._recovery.done():
-                self._recovery = self._loop.create_task(self._look_after_pulls(verdict))
-        else:
-            self._follow(verdict)
-
-    async def _look_after_pulls(self, silence: Exception | None = None) -> None:
-        """Pull again if the pulls were lost with a server of the cluster; silence that has no such reason ends it."""
-        self._is_cluster_changed = False
-        state = self.puller.state
+    async def _look_after_silence(self) -> None:
+        state = self.state
         heard_at = state.last_heard
-        lost = await self._source.has_lost_pulls()
+        if not await self._connection.is_alive():
+            return
         if self._is_stopping or self.mailbox.is_ended:
             return
-        # A pull that was sent meanwhile and found no leader has paused the puller, and asks for recovery too.
+        if not state.is_connected:
+            # A status that came meanwhile asks for recovery and has paused the puller, which only recovery resumes.
+            await self._recover()
+            return
+        if state.last_heard != heard_at:
+            self.refill()
+            return
+        verdict = self.missed()
+        if isinstance(verdict, Exception):
+            await self._look_after_pulls(verdict)
+        else:
+            self._pause()
+            await self._recover()
+
+    async def _look_after_pulls(self, silence: Exception | None = None) -> None:
+        """Pull again if the pulls were lost with the server that had them; otherwise silence ends the read."""
+        self._is_cluster_changed = False
+        state = self.state
+        heard_at = state.last_heard
+        lost = await self.has_lost_pulls()
+        if self._is_stopping or self.mailbox.is_ended:
+            return
+        # A pull that was sent meanwhile and found no leader has paused the read, and needs the recovery too.
         is_paused = not state.is_connected
         if isinstance(lost, Exception):
             self._end(lost)
         elif is_paused or (lost and state.outstanding and state.last_heard == heard_at):
-            self.puller.pause()
+            self._pause()
             await self._recover()
-        elif silence is not None:
+        elif silence is not None and state.last_heard == heard_at:
             self._end(silence)
         elif self._is_cluster_changed:
             await self._look_after_pulls()
+        else:
+            self.refill()  # Sets the timer again, if it went off meanwhile.
 
     def _follow(self, verdict: Verdict) -> None:
         if isinstance(verdict, Exception):
@@ -303,28 +470,27 @@ class ContinuousPull(Receiver):
             self._begin_recovery()
 
     def _begin_recovery(self) -> None:
-        self.puller.pause()
+        self._pause()
         if self._recovery is None or self._recovery.done():
             self._recovery = self._loop.create_task(self._recover())
 
     async def _recover(self) -> None:
-        """Make sure of the consumer after a new connection, or whatever else ended all pulls; then pull again."""
-        source = self._source
-        if source.is_replaced:
+        """Check the consumer, or create the next one, and pull again."""
+        if self.is_replaced:
             self._connection.unsubscribe(self)
-        verdict = await source.recover()
+        verdict = await self.recover()
         if self._is_stopping or self.mailbox.is_ended:
-            source.release()
+            self.release()
         elif isinstance(verdict, Exception):
             self._end(verdict)
         else:
-            if source.is_replaced:
-                # What still comes from the old consumer comes to a subscription that is gone.
+            if self.is_replaced:
+                # A new inbox: late messages of the old consumer come to a subscription that is gone.
                 self.subject = new_inbox(self._connection.options.inbox_prefix).encode()
                 self._connection.subscribe(self)
-                self.mailbox.wake()  # For those who wait for `pending_at_start`.
-                self.puller.aim(source.pull_subject, self.subject)
-            self.puller.resume()
+                self.mailbox.wake()  # For the callers of `pending_at_start`.
+                self._aim()
+            self._resume()
             if self._is_cluster_changed:
                 await self._look_after_pulls()
 

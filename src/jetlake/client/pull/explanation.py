@@ -13,8 +13,6 @@ from jetlake.model.replies import PendingMessage
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.subjects import overlaps
 
-__all__ = ["Explanation", "Reason", "explain"]
-
 ReasonKind = Literal[
     "paused",
     "no_pulls",

@@ -1,8 +1,19 @@
-"""The flow control of consume as a pure state machine: what was asked for, what was received, when to pull again.
+"""The flow control of consume as a pure state machine: messages requested and received, and when to pull again.
 
-Two counts make up what NATS ADR-37 calls pending: what was asked for and not received (kept here), and what was
-received and not handed out yet (passed in by the shell). When pending falls to the threshold, a pull fills it up to the
-limit. Both are messages, or bytes when the consume is limited by bytes.
+Pending, as NATS ADR-37 calls it, is the sum of two counts: messages requested and not received (`outstanding`, kept
+here), and messages received and not handed out (`buffered`, passed in). When pending falls to the threshold, one pull
+fills it up to the limit. All counts are messages, or bytes when the consume is limited by bytes.
+
+Always true:
+
+- `outstanding` is the sum of the open pulls, and never negative: a server that sends more than was requested, or whose
+  statuses count twice, cannot make the client request more than the limit.
+- Received messages are subtracted from the oldest pull, since the server serves pulls in order. A pull that is refused
+  on arrival comes without counts; it can only be the newest one, which is therefore still whole.
+- While the connection is lost nothing is outstanding: pulls do not survive their server.
+
+A rate is a token bucket, one token for each message that may come now: no more than these are requested, so that the
+others stay on the server, where other readers find them and no ack wait runs.
 
 The reasons are in decision 14 (docs/decisions).
 """
@@ -11,30 +22,31 @@ from __future__ import annotations
 
 from collections import deque
 
-from jetlake.client.pull.pull_options import BATCH_UNLIMITED, ConsumeOptions
+from jetlake.client.pull.options import BATCH_UNLIMITED, ConsumeOptions
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus, classify
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.requests import PullRequest
-
-__all__ = ["PullState"]
 
 _NO_END = 1 << 62
 _RETRY_FIRST_S = 0.25
 _RETRY_MAX_S = 5.0
 _SHUTDOWN_WAIT_S = 1.0
+_BURST_S = 0.1
+"""The token bucket holds the messages of this many seconds, which may come together."""
 
 
 class PullState:
     """The outstanding pulls of one consume, and when the next one is due.
 
     Attributes:
-        outstanding: messages (or bytes) asked for and not received.
+        outstanding: messages (or bytes) requested and not received.
         pin_id: the pin of this client in its priority group; empty while it has none.
         is_connected: pulls can be sent.
-        wanted: how many messages are waited for, when nothing may be fetched ahead of them; None fetches ahead.
+        wanted: number of tasks that wait for a message, when nothing may be fetched ahead; None fetches ahead.
     """
 
     __slots__ = (
+        "_burst",
         "_expires_ns",
         "_heartbeat_ns",
         "_last_heard",
@@ -43,10 +55,13 @@ class PullState:
         "_misfit",
         "_open",
         "_options",
+        "_rate",
         "_retry_at",
         "_retry_s",
         "_silence_s",
         "_threshold",
+        "_tokens",
+        "_tokens_at",
         "by_bytes",
         "is_connected",
         "outstanding",
@@ -67,8 +82,11 @@ class PullState:
         self._retry_s = _RETRY_FIRST_S
         self._misfit = 0
         self._left = options.stop_after or _NO_END
-        # What is left of each pull, oldest first. What comes is taken off the oldest, so that the newest, the only one
-        # that can be refused on arrival without a word about its size, is still whole.
+        self._rate = options.max_rate
+        self._burst = max(1, int(options.max_rate * _BURST_S))
+        self._tokens = float(self._burst)
+        self._tokens_at = now
+        # The outstanding part of each pull, oldest first.
         self._open: deque[int] = deque()
         self.outstanding = 0
         self.pin_id = ""
@@ -77,18 +95,18 @@ class PullState:
 
     @property
     def silence_s(self) -> float:
-        """The silence after which a server that owes an answer is taken for stalled."""
+        """The seconds of silence after which a server with open pulls counts as stalled."""
         return self._silence_s
 
     @property
     def last_heard(self) -> float:
-        """When the server gave its last sign of life on the pulls' inbox."""
+        """When the server last sent anything to the pulls' inbox."""
         return self._last_heard
 
-    # Asking
+    # Requests
 
     def refill_at(self) -> int:
-        """Return how much may wait to be handed out, at most, for a pull to be due; negative when none is."""
+        """Return the number of buffered messages at which a pull is due; negative when none is."""
         return self._threshold - self.outstanding if self.is_connected and self.wanted is None else -1
 
     def next_request(self, buffered: int, now: float) -> PullRequest | None:
@@ -104,13 +122,18 @@ class PullState:
         left = self._left - self.outstanding
         if self.wanted is None:
             room = min(self._limit - pending, left)
-            # A message that did not fit into so many bytes will not fit now.
+            # A message that did not fit into `_misfit` bytes will not fit now.
             if pending > self._threshold or room <= self._misfit:
                 return None
         else:
             room = min(min(self._limit, self.wanted) - pending, left)
             if room <= 0:
                 return None
+        if self._rate:
+            allowed = self._allowed(now)
+            if allowed < min(room, self._step):
+                return None
+            room = min(room, allowed)
         if not self.outstanding:
             self._last_heard = now
         self.outstanding += room
@@ -128,7 +151,28 @@ class PullState:
             id=self.pin_id,
         )
 
-    # Hearing
+    # The rate
+
+    @property
+    def _step(self) -> int:
+        """The fewest messages of a pull: with a high rate, not one pull for each message."""
+        return max(1, self._burst // 2)
+
+    def _allowed(self, now: float) -> int:
+        """Return how many messages may be requested beside the outstanding ones."""
+        self._tokens = min(float(self._burst), self._tokens + self._rate * max(0.0, now - self._tokens_at))
+        self._tokens_at = now
+        # A little more, since a timer may fire a rounding error early.
+        return int(self._tokens + 1e-6) - self.outstanding
+
+    def _allowed_at(self, now: float) -> float | None:
+        """Return when the next pull is allowed; None while the bucket could not hold enough tokens for one."""
+        if not self._rate or self._burst - self.outstanding < self._step:
+            return None
+        missing = self._step + self.outstanding - self._tokens
+        return None if missing <= 0 else now + missing / self._rate
+
+    # Answers
 
     def accepted(self, messages: int) -> bool:
         """Count accepted messages; True once `stop_after` is reached."""
@@ -140,10 +184,13 @@ class PullState:
         self._last_heard = now
         self._retry_s = _RETRY_FIRST_S
         self._misfit = 0
-        self._settle(amount)
+        self._subtract(amount)
+        if self._rate:
+            self._allowed(now)
+            self._tokens -= amount
 
     def heard(self, status: PullStatus, now: float) -> PullOutcome:
-        """Read a status; the counts follow."""
+        """Read a status, and adjust the counts."""
         self._last_heard = now
         outcome = classify(status)
         if outcome is PullOutcome.ENDED:
@@ -155,7 +202,7 @@ class PullState:
             self._over(status)
             self._back_off(now)
         elif outcome is PullOutcome.LOST:
-            # Each pull is told apart and without numbers; the new ones wait until all have been.
+            # Each lost pull gets a status without counts; new pulls wait until all these statuses have come.
             self._reset()
             self._back_off(now)
         return outcome
@@ -168,21 +215,21 @@ class PullState:
                 return PullOutcome.TERMINAL  # The whole limit was free and the message did not fit: it never will.
             self._misfit = left
         elif "shutdown" in words:
-            # The connection goes with the server; asking a server that stops is in vain.
+            # The connection is lost with the server, so a pull sent now would be too.
             self._retry_at = now + _SHUTDOWN_WAIT_S
         self._over(status)
         return PullOutcome.ENDED
 
     def _over(self, status: PullStatus) -> None:
-        """End one pull. The server says how much of it was left, or it was refused as a whole on arrival."""
+        """End one pull: the status has its outstanding part, or the pull was refused as a whole on arrival."""
         left = status.pending_bytes if self.by_bytes else status.pending_messages
         if left is not None:
-            self._settle(left)
+            self._subtract(left)
         elif self._open:
             self.outstanding -= self._open.pop()
 
-    def _settle(self, amount: int) -> None:
-        """Subtract what is no longer outstanding, from the oldest pull on."""
+    def _subtract(self, amount: int) -> None:
+        """Subtract an amount that is no longer outstanding, from the oldest pull on."""
         amount = min(amount, self.outstanding)
         self.outstanding -= amount
         pulls = self._open
@@ -205,16 +252,18 @@ class PullState:
     # Time and connection
 
     def deadline(self, now: float) -> float | None:
-        """Return when to look again, for a missed heartbeat or to ask again after a refusal; None for never."""
+        """Return when something is due: a missed heartbeat, a retry, or the rate's next pull; None for never."""
         if not self.is_connected:
             return None
-        silent_at = self._last_heard + self._silence_s if self.outstanding else None
+        times = [self._last_heard + self._silence_s] if self.outstanding else []
         if self._retry_at > now:
-            return self._retry_at if silent_at is None else min(silent_at, self._retry_at)
-        return silent_at
+            times.append(self._retry_at)
+        elif (allowed_at := self._allowed_at(now)) is not None:
+            times.append(allowed_at)
+        return min(times, default=None)
 
     def missed_heartbeat(self, now: float) -> bool:
-        """Return whether the server was silent for two intervals while it owed an answer."""
+        """Return whether the server was silent for two intervals with pulls open."""
         return self.is_connected and self.outstanding > 0 and now >= self._last_heard + self._silence_s
 
     def start_over(self, now: float) -> None:
@@ -229,6 +278,6 @@ class PullState:
         self._reset()
 
     def reconnected(self, now: float) -> None:
-        """There is a server again and the consumer is known to be there."""
+        """Start again: a server is connected and the consumer exists."""
         self.is_connected = True
         self.start_over(now)

@@ -1,4 +1,4 @@
-"""The statuses that a server sends on a pull's inbox, and what each means for the pull, as one table."""
+"""The statuses that a server sends to a pull's inbox, and their meanings, as one table."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from msgspec import Struct
 from jetlake.client.messages.message import Message
 from jetlake.protocol.headers import Headers
 
-__all__ = ["PullOutcome", "PullStatus", "classify", "read_status"]
-
 
 class PullOutcome(Enum):
-    """What a status means."""
+    """The meaning of a status."""
 
     HEARTBEAT = "heartbeat"
     """The server lives; nothing else changes."""
     ENDED = "ended"
-    """A pull is over; its headers say how much of it was not served."""
+    """A pull is over; its headers have the count that was not served."""
     REFUSED = "refused"
-    """A pull was not taken; the same one may be taken later."""
+    """A pull was refused; the same one may be accepted later."""
     LOST = "lost"
     """The server that held the pulls is gone, and the pulls with it."""
     UNPINNED = "unpinned"
     """Another client has the pin."""
     UNAVAILABLE = "unavailable"
-    """Nobody answers for the consumer: it is gone, or JetStream is not there yet."""
+    """No server answers for the consumer: it was deleted, or JetStream is not ready."""
     DELETED = "deleted"
     """The consumer is gone."""
     TERMINAL = "terminal"
-    """Asking again gives the same answer."""
+    """The pull can never succeed."""
 
 
 class PullStatus(Struct, frozen=True):
-    """A status message, read."""
+    """A parsed status message."""
 
     status: int
     description: str
@@ -46,7 +44,7 @@ class PullStatus(Struct, frozen=True):
     """Of a heartbeat, the number of the consumer's last delivery."""
 
 
-# By number and by words in lower case; the first row that fits counts, and an empty text fits all.
+# By number and by text in lower case; the first row that matches counts, and an empty text matches all.
 _TABLE: tuple[tuple[int, str, PullOutcome], ...] = (
     (100, "", PullOutcome.HEARTBEAT),
     (404, "", PullOutcome.ENDED),
@@ -67,7 +65,7 @@ _TABLE: tuple[tuple[int, str, PullOutcome], ...] = (
 
 
 def classify(status: PullStatus) -> PullOutcome:
-    """Return what the status means; an unknown one ends its pull if it has pending headers, else everything."""
+    """Return the meaning of a status; an unknown one ends its pull if it has pending headers, else the read."""
     words = status.description.lower()
     for number, text, outcome in _TABLE:
         if number == status.status and text in words:

@@ -1,4 +1,4 @@
-"""The callers' side of services: which are there, how they are doing, and requests whose errors are raised."""
+"""The callers' side of services: discovery, statistics, and requests whose errors are raised."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from jetlake.model.service import (
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 
-__all__ = ["Services"]
-
 AnswerT = TypeVar("AnswerT", bound=ServiceIdentity)
 
-# Other services write what they like.
+# Other services may write anything into the header.
 _CODE = re.compile(r"[0-9]{1,9}")
 _SILENCE_S = 0.3
 _TIMEOUT_S = 5.0
@@ -51,11 +49,11 @@ class Services:
         return await self._ask(ServiceIdentity, "PING", name, instance, timeout)
 
     async def info(self, name: str = "", instance: str = "", *, timeout: Seconds = _TIMEOUT_S) -> list[ServiceInfo]:
-        """Describe the instances and their endpoints; the arguments are those of `ping`."""
+        """Describe the instances and their endpoints; arguments as in `ping`."""
         return await self._ask(ServiceInfo, "INFO", name, instance, timeout)
 
     async def stats(self, name: str = "", instance: str = "", *, timeout: Seconds = _TIMEOUT_S) -> list[ServiceStats]:
-        """List what the instances have counted; the arguments are those of `ping`."""
+        """Return the statistics of the instances; arguments as in `ping`."""
         return await self._ask(ServiceStats, "STATS", name, instance, timeout)
 
     async def request(
@@ -77,10 +75,10 @@ class Services:
         raw_subject, header, body = publish_subject(subject), header_bytes(headers), payload_bytes(payload)
         connection.check_size(len(header) + len(body))
         answer = await connection.request_raw(raw_subject, header, body, timeout_s(timeout))
-        said = answer.headers
-        if said and ERROR_HEADER in said:
-            code = said.get(ERROR_CODE_HEADER) or ""
-            raise ServiceError(int(code) if _CODE.fullmatch(code) else 0, said[ERROR_HEADER], answer.payload)
+        answered = answer.headers
+        if answered and ERROR_HEADER in answered:
+            code = answered.get(ERROR_CODE_HEADER) or ""
+            raise ServiceError(int(code) if _CODE.fullmatch(code) else 0, answered[ERROR_HEADER], answer.payload)
         return answer
 
     async def _ask(self, kind: type[AnswerT], verb: str, name: str, instance: str, timeout: Seconds) -> list[AnswerT]:

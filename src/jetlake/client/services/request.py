@@ -11,9 +11,6 @@ from jetlake.errors import InvalidOptionError
 from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
 from jetlake.protocol.headers import Headers
 
-__all__ = ["ServiceRequest"]
-
-
 T = TypeVar("T")
 
 
@@ -84,10 +81,10 @@ class ServiceRequest:
         """Answer that the request failed; the statistics count it.
 
         Args:
-            code: a number, as those of HTTP.
-            description: what went wrong, in one line; line breaks become blanks.
+            code: a number, as HTTP's.
+            description: the error in one line; line breaks become blanks.
             payload: more about it.
-            headers: headers besides those of the error.
+            headers: headers besides the error's.
 
         Raises:
             InvalidOptionError: no code, no description, or more than the server takes.

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
+from msgspec import Struct
+
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import PendingLimits, Subscription
+from jetlake.client.messages.callbacks import describe
+from jetlake.client.messages.endings import end_all
 from jetlake.client.messages.message import Message
-from jetlake.client.services.endpoint import Endpoint, EndpointHandler
-from jetlake.client.settings.wire_values import publish_subject
-from jetlake.errors import InvalidOptionError, JetlakeError
+from jetlake.client.services.request import ServiceRequest
+from jetlake.client.settings.wire_values import publish_subject, queue_bytes, subscribe_subject
+from jetlake.errors import InvalidOptionError, JetlakeError, ServiceError
 from jetlake.model.encoding.codec import encode
 from jetlake.model.service import (
     DEFAULT_QUEUE,
@@ -27,24 +32,29 @@ from jetlake.model.service import (
 )
 from jetlake.protocol.nuid import next_nuid
 
-__all__ = ["EndpointGroup", "Service"]
+EndpointHandler = Callable[[ServiceRequest], Awaitable[bytes | None] | bytes | None]
+"""A plain or a coroutine function that takes a request; the bytes that it returns are the answer."""
 
 HandlerT = TypeVar("HandlerT", bound=EndpointHandler)
+
+_INTERNAL_ERROR = 500
+_STOPPED = "the service was stopped in the middle of the request"
+_CANCELLED = "the handler awaited something that was cancelled"
+_DESCRIPTION_MAX = 512
+"""Most characters of an unexpected error in an answer, and of the last error in the statistics."""
 
 
 class EndpointGroup:
     """A prefix of subjects, and the queue group of the endpoints under it.
 
     Args:
-        add: adds an endpoint to the service.
+        service: the service that the endpoints belong to.
         prefix: the subjects' first tokens; empty for none.
         queue: the queue group; None answers with every instance.
     """
 
-    def __init__(
-        self, add: Callable[[EndpointInfo, EndpointHandler, int | None], None], prefix: str, queue: str | None
-    ) -> None:
-        self._add = add
+    def __init__(self, service: Service, prefix: str, queue: str | None) -> None:
+        self._service = service
         self._prefix = prefix
         self._queue = queue
 
@@ -59,7 +69,7 @@ class EndpointGroup:
             BadSubjectError: the prefix has wildcards or blanks.
         """
         publish_subject(prefix)
-        return EndpointGroup(self._add, f"{self._prefix}{prefix}.", self._queue if queue == "" else queue)
+        return EndpointGroup(self._service, f"{self._prefix}{prefix}.", self._queue if queue == "" else queue)
 
     def add_endpoint(
         self,
@@ -71,7 +81,7 @@ class EndpointGroup:
         metadata: Mapping[str, str] | None = None,
         concurrency: int | None = None,
     ) -> None:
-        """Add an endpoint; a service that runs answers it from now on.
+        """Add an endpoint; a running service answers it at once.
 
         Args:
             name: shown by discovery.
@@ -86,7 +96,7 @@ class EndpointGroup:
 
         Raises:
             InvalidOptionError: a name that other clients would refuse, or one that the service has already.
-            BadSubjectError: nobody can subscribe to the subject.
+            BadSubjectError: the subject is invalid.
         """
         if not callable(handler):
             raise InvalidOptionError(f"handler is a function that takes a request, not {handler!r}")
@@ -96,7 +106,7 @@ class EndpointGroup:
             queue_group=(self._queue if queue == "" else queue) or "",
             metadata=dict(metadata or {}),
         )
-        self._add(info, handler, concurrency)
+        self._service._add(info, handler, concurrency)
 
     def endpoint(
         self,
@@ -115,7 +125,7 @@ class EndpointGroup:
             async def add(request):
                 return b"…"
 
-        The arguments are those of `add_endpoint`.
+        Arguments as in `add_endpoint`.
         """
 
         def decorate(handler: HandlerT) -> HandlerT:
@@ -146,7 +156,7 @@ class Service(EndpointGroup):
         limits: PendingLimits | None = None,
         concurrency: int = 1,
     ) -> None:
-        super().__init__(self._add_endpoint, "", queue)
+        super().__init__(self, "", queue)
         self.identity = ServiceIdentity(
             name=check_service_name("a service", name),
             id=next_nuid(),
@@ -183,7 +193,7 @@ class Service(EndpointGroup):
         state = "stopped" if self.is_stopped else "running" if self._is_started else "not started"
         return f"<Service {self.name!r} {self.identity.version} {state} {len(self._endpoints)} endpoints>"
 
-    def _add_endpoint(self, info: EndpointInfo, handler: EndpointHandler, concurrency: int | None) -> None:
+    def _add(self, info: EndpointInfo, handler: EndpointHandler, concurrency: int | None) -> None:
         concurrency = self._concurrency if concurrency is None else _checked(concurrency)
         if self.is_stopped:
             raise JetlakeError(f"the service {self.name!r} was stopped")
@@ -216,6 +226,8 @@ class Service(EndpointGroup):
     async def stop(self) -> None:
         """Answer the requests that have come, and take no others; calling it again does nothing.
 
+        A call that is cancelled has stopped the service all the same, without waiting for the handlers.
+
         Raises:
             RequestTimeoutError: a handler or the server did not finish in time.
         """
@@ -223,7 +235,7 @@ class Service(EndpointGroup):
         subscriptions, self._discovery = self._discovery, []
         if not self._connection.is_closed:
             draining = [endpoint.drain() for endpoint in self._endpoints.values()]
-            await asyncio.gather(*draining, *(one.drain() for one in subscriptions if not one.is_closed))
+            await end_all([*draining, *(one.drain() for one in subscriptions if not one.is_closed)])
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -282,3 +294,129 @@ def _checked(concurrency: int) -> int:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
     return concurrency
+
+
+class _Counts(Struct):
+    requests: int = 0
+    errors: int = 0
+    last_error: str = ""
+    processing_ns: int = 0
+
+
+class Endpoint:
+    """Answers the requests of one subject.
+
+    Args:
+        connection: carries requests and answers.
+        info: name, subject, queue group and metadata.
+        handler: called with each request.
+        data: returns the free part of the statistics.
+        limits: how many requests may wait.
+        concurrency: how many requests are handled at a time.
+
+    Attributes:
+        info: name, subject, queue group and metadata.
+    """
+
+    __slots__ = ("_concurrency", "_connection", "_counts", "_data", "_handler", "_limits", "_subscription", "info")
+
+    def __init__(
+        self,
+        connection: Connection,
+        info: EndpointInfo,
+        handler: EndpointHandler,
+        data: Callable[[EndpointInfo], Any] | None,
+        limits: PendingLimits,
+        concurrency: int = 1,
+    ) -> None:
+        subscribe_subject(info.subject)
+        queue_bytes(info.queue_group)
+        self._connection = connection
+        self._handler = connection.traced(handler)
+        self._data = data
+        self._limits = limits
+        self._concurrency = concurrency
+        self._counts = _Counts()
+        self._subscription: Subscription | None = None
+        self.info = info
+
+    def start(self) -> None:
+        """Subscribe; calling it again does nothing."""
+        if self._subscription is None:
+            self._subscription = Subscription(
+                self._connection,
+                subscribe_subject(self.info.subject),
+                queue_bytes(self.info.queue_group),
+                callback=self._answer,
+                limits=self._limits,
+                concurrency=self._concurrency,
+            )
+            self._connection.subscribe(self._subscription)
+
+    async def drain(self) -> None:
+        """Answer the requests that have come, and take no others."""
+        if self._subscription is not None and not self._subscription.is_closed:
+            await self._subscription.drain()
+
+    def stats(self) -> EndpointStats:
+        """Return the counts so far."""
+        counts, info = self._counts, self.info
+        return EndpointStats(
+            name=info.name,
+            subject=info.subject,
+            queue_group=info.queue_group,
+            num_requests=counts.requests,
+            num_errors=counts.errors,
+            last_error=counts.last_error,
+            processing_time=counts.processing_ns,
+            average_processing_time=counts.processing_ns // counts.requests if counts.requests else 0,
+            data=None if self._data is None else self._data(info),
+        )
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._counts = _Counts()
+
+    async def _answer(self, message: Message) -> None:
+        request = ServiceRequest(message)
+        counts = self._counts
+        counts.requests += 1
+        start_ns = time.perf_counter_ns()
+        try:
+            result = self._handler(request)
+            if isinstance(result, Awaitable):
+                result = await result
+            if result is not None:
+                request.respond(result)
+        except ServiceError as error:
+            self._respond_error(request, error.code, error.description, error.payload)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            is_stopped = task is not None and task.cancelling() > 0
+            self._respond_error(request, _INTERNAL_ERROR, _STOPPED if is_stopped else _CANCELLED)
+            raise
+        except BaseException as error:
+            self._respond_error(request, _INTERNAL_ERROR, describe(error)[:_DESCRIPTION_MAX])
+            raise
+        finally:
+            counts.processing_ns += time.perf_counter_ns() - start_ns
+            if request.error:
+                counts.errors += 1
+                counts.last_error = request.error[:_DESCRIPTION_MAX]
+
+    def _respond_error(self, request: ServiceRequest, code: int, description: str, payload: bytes = b"") -> None:
+        """Answer with an error, even a malformed one: a caller without an answer waits for its timeout.
+
+        Raises:
+            InvalidOptionError: the error could not be sent as it is, and the answer says so instead.
+        """
+        if request.is_answered:
+            request.error = f"{code}:{description}"
+            return
+        try:
+            request.respond_error(code, description, payload)
+        except InvalidOptionError as error:
+            self._respond_error(request, _INTERNAL_ERROR, describe(error)[:_DESCRIPTION_MAX])
+            raise
+        except JetlakeError:
+            pass  # The caller waits for no answer, or the connection is gone; the error is counted all the same.

@@ -1,1 +1,1 @@
-"""What a connection is told: options, addresses, credentials, checked values."""
+"""Settings of a connection: options, addresses, credentials, checked values."""

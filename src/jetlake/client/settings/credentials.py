@@ -1,14 +1,23 @@
-"""Credentials: creds files, nkey seeds, and the signature that proves to own one."""
+"""Credentials: creds files, nkey seeds and their signatures, and logins that a function gives at each connect."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from jetlake.errors import InvalidOptionError
+from jetlake.errors import ClientConnectionError, ConnectTimeoutError, InvalidOptionError, JetlakeError
 from jetlake.model.credentials import split_credentials
 
-__all__ = ["Credentials", "read_credentials", "read_seed"]
+R = TypeVar("R")
+
+Secret = str | Callable[[], str | Awaitable[str]]
+"""A text, or a plain or coroutine function that gives it at each connect."""
+
+KeySource = str | Path | Callable[[], str | Path | Awaitable[str | Path]]
+"""A text or the path of its file, or a plain or coroutine function that gives one of them at each connect."""
 
 
 class Credentials:
@@ -84,8 +93,49 @@ def _looks_like_seed(text: str) -> bool:
     return len(text) > 50 and text.startswith("S") and text.isalnum()
 
 
+# One that never ends, as `/dev/zero`, is refused.
+_FILE_LENGTH_MAX = 1_000_000
+
+
 def _read_file(option: str, path: str | Path) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        with Path(path).expanduser().open(encoding="utf-8") as file:
+            text = file.read(_FILE_LENGTH_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOptionError(f"{option}: cannot read {str(path)!r} ({error.__class__.__name__})") from None
+    if len(text) > _FILE_LENGTH_MAX:
+        raise InvalidOptionError(f"{option}: {str(path)!r} is too long for a file of credentials")
+    return text
+
+
+def asking(ask: Callable[[], Any], read: Callable[[str | Path], Credentials]) -> Callable[[], Awaitable[Credentials]]:
+    """Return a function that asks for a text or path and reads the credentials there."""
+
+    async def credentials() -> Credentials:
+        given = ask()
+        return read(await given if isawaitable(given) else given)
+
+    return credentials
+
+
+async def answered(option: str, value: R | Callable[[], R | Awaitable[R]], timeout_s: float) -> R:
+    """Return the value, asked for if it is a function.
+
+    Raises:
+        ClientConnectionError: the function failed; another attempt asks again.
+        ConnectTimeoutError: the function took longer than the timeout.
+    """
+    if not callable(value):
+        return value
+    from asyncio import timeout  # Loaded where a function is called: a Spark process has no event loop.
+
+    try:
+        async with timeout(timeout_s):
+            given = value()
+            return await given if isawaitable(given) else given
+    except JetlakeError:
+        raise
+    except TimeoutError:
+        raise ConnectTimeoutError(f"the function for {option} took longer than {timeout_s:g} s") from None
+    except Exception as error:
+        raise ClientConnectionError(f"the function for {option} failed: {error or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""What a connection can be told, as one frozen value that is checked when it is built."""
+"""The options of a connection, as one frozen value that is checked when it is built."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from jetlake.client.settings.credentials import Credentials, read_credentials, read_seed
-from jetlake.client.settings.login import KeySource, Secret, answered, asking
+from jetlake.client.settings.credentials import (
+    Credentials,
+    KeySource,
+    Secret,
+    answered,
+    asking,
+    read_credentials,
+    read_seed,
+)
 from jetlake.client.settings.server_address import ServerAddress, parse_addresses
-from jetlake.client.settings.server_pool import Backoff
 from jetlake.client.settings.tracing import Tracing
 from jetlake.errors import InvalidOptionError
 from jetlake.model.encoding.durations import Seconds
@@ -24,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SERVER",
+    "AddressesCallback",
     "ConnectOptions",
+    "ErrorCallback",
     "EventCallback",
     "LocalServer",
     "build_options",
@@ -39,8 +47,12 @@ IN_PROCESS_SERVER = "nats://in-process:4222"
 
 _LOGINS = ("user", "password", "token", "nkey_seed", "credentials")
 
-EventCallback = Callable[..., Awaitable[None] | None]
-"""A plain function or a coroutine function."""
+EventCallback = Callable[[], Awaitable[None] | None]
+"""A plain function or a coroutine function without arguments."""
+ErrorCallback = Callable[[Exception], Awaitable[None] | None]
+"""A plain function or a coroutine function that takes an error."""
+AddressesCallback = Callable[[list[str]], Awaitable[None] | None]
+"""A plain function or a coroutine function that takes addresses of servers."""
 
 
 class LocalServer(Protocol):
@@ -54,8 +66,21 @@ class LocalServer(Protocol):
         """
 
 
+class Backoff(Struct, frozen=True):
+    """How long to wait between two rounds of attempts to connect, in seconds; `ServerPool` applies it."""
+
+    first_s: float = 0.1
+    """After the first round."""
+    factor: float = 2.0
+    """The growth of each wait."""
+    max_s: float = 5.0
+    """The longest wait."""
+    jitter: float = 0.25
+    """The share of a wait that is random."""
+
+
 class ConnectOptions(Struct, frozen=True, kw_only=True):
-    """Everything that a connection can be told; `jetlake.connect` describes each."""
+    """All options of a connection; `jetlake.connect` describes each."""
 
     servers: tuple[ServerAddress, ...]
     server: LocalServer | Callable[[], LocalServer] | None = None
@@ -87,11 +112,11 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     tracing: Tracing | None = None
     shuffle_servers: bool = True
     discover_servers: bool = True
-    on_disconnected: EventCallback | None = None
+    on_disconnected: ErrorCallback | None = None
     on_reconnected: EventCallback | None = None
-    on_error: EventCallback | None = None
+    on_error: ErrorCallback | None = None
     on_lame_duck: EventCallback | None = None
-    on_discovered: EventCallback | None = None
+    on_discovered: AddressesCallback | None = None
     on_closed: EventCallback | None = None
 
     def __post_init__(self) -> None:

@@ -1,18 +1,26 @@
-"""Contexts of the `nats` command: servers and credentials that it saved under a name."""
+"""Contexts of the `nats` command: servers and credentials that it saved under a name.
+
+A path or secret in a context may be a reference: `file://`, `env://`, `data:` or `op://`.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from jetlake.client.settings.references import file_path, key_source, program_output, secret_text
 from jetlake.client.settings.tls_files import tls_from_files
 from jetlake.errors import InvalidOptionError
 
-__all__ = ["SavedContext", "read_context", "saved_context_names", "selected_context"]
+_PROGRAM_S = 30.0
+_REFERENCE = re.compile(r"(?i)(file|env|op)://(.*)|(data):[^,]*;base64,(.*)", re.DOTALL)
 
 
 class SavedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +52,7 @@ class SavedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     windows_cert_store: str = ""
 
     def connect_options(self) -> dict[str, Any]:
-        """Return the arguments of `build_options` that the context gives: only those that it sets.
+        """Return the arguments of `build_options` that the context sets.
 
         The first login that is set counts, in this order: user, creds, nkey, user_jwt, token.
 
@@ -144,3 +152,89 @@ def _creds_text(jwt: str, seed: str) -> str:
         f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     )
+
+
+# References
+
+
+def file_path(value: str) -> str:
+    """Return the path, with `~` and variables expanded; empty for none."""
+    path = value[len("file://") :] if value.lower().startswith("file://") else value
+    return str(Path(os.path.expandvars(path)).expanduser()) if path else ""
+
+
+def key_source(value: str) -> str | Path:
+    """Return the path of a file with keys, or the text that another reference leads to.
+
+    Raises:
+        InvalidOptionError: the reference leads nowhere.
+    """
+    found = _REFERENCE.fullmatch(value)
+    if found is None or (found[1] or "").lower() == "file":
+        return Path(file_path(value))
+    return secret_text(value)
+
+
+def secret_text(value: str) -> str:
+    """Return the text itself, or what a reference leads to.
+
+    Raises:
+        InvalidOptionError: the reference leads nowhere.
+    """
+    found = _REFERENCE.fullmatch(value)
+    if found is None:
+        return value
+    scheme = (found[1] or found[3]).lower()
+    return _RESOLVERS[scheme](found[4] if scheme == "data" else found[2]).rstrip("\r\n")
+
+
+def program_output(*command: str) -> bytes:
+    """Return what a program that keeps secrets prints.
+
+    Raises:
+        InvalidOptionError: it is not installed, or fails.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_PROGRAM_S)
+    except FileNotFoundError:
+        raise InvalidOptionError(f"a context needs the program {command[0]!r}, which is not installed") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InvalidOptionError(f"a context asks {command[0]!r}, which failed: {error}") from None
+    return done.stdout
+
+
+# One that never ends, as `/dev/zero`, is refused.
+_FILE_LENGTH_MAX = 1_000_000
+
+
+def _file_text(path: str) -> str:
+    try:
+        with Path(file_path(path)).open(encoding="utf-8") as file:
+            text = file.read(_FILE_LENGTH_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOptionError(f"a context refers to {path!r}: cannot read it ({type(error).__name__})") from None
+    if len(text) > _FILE_LENGTH_MAX:
+        raise InvalidOptionError(f"a context refers to {path!r}: it is too long for a secret")
+    return text
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise InvalidOptionError(f"a context refers to the variable {name!r}, which is not set")
+    return value
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise InvalidOptionError("a context holds a data: reference that is not base64 of a text") from None
+
+
+_RESOLVERS: dict[str, Callable[[str], str]] = {
+    "file": _file_text,
+    "env": _variable,
+    "data": _decoded,
+    "op": lambda rest: program_output("op", "read", f"op://{rest}").decode(errors="replace"),
+}

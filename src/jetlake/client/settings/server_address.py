@@ -32,7 +32,7 @@ class ServerAddress(Struct, frozen=True):
     password: str = ""
     token: str = ""
     websocket: bool = False
-    """The server is to be reached over WebSocket."""
+    """The server is reached over WebSocket."""
 
     def __repr__(self) -> str:
         return f"ServerAddress({self})"
@@ -46,7 +46,7 @@ class ServerAddress(Struct, frozen=True):
 def parse_address(text: str) -> ServerAddress:
     """Read `nats://host:4222`, `tls://user:password@host`, `nats://token@host`, `host`, `host:port` or `[::1]:4222`.
 
-    `ws://host:8080` and `wss://host` are servers to be reached over WebSocket.
+    `ws://host:8080` and `wss://host` are servers reached over WebSocket.
 
     Raises:
         InvalidOptionError: anything else; the message says what is wrong without repeating secrets.

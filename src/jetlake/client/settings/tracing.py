@@ -1,4 +1,4 @@
-"""The contract between the client and whoever traces what it sends and handles."""
+"""The contract between the client and a tracer of the messages that it sends and handles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trace_sends(client: Any, tracing: Tracing | None) -> None:
 
 
 def _making(make: Callable[..., Any], tracing: Tracing, *sends: str) -> Callable[..., Any]:
-    """Return a function that makes an object whose sends are traced, and those of its batches."""
+    """Return a function that creates an object whose sends are traced, including the sends of its batches."""
 
     @wraps(make)
     def make_traced(*args: Any, **options: Any) -> Any:

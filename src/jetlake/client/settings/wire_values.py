@@ -65,7 +65,7 @@ def reply_subject(reply: str, subject: bytes) -> bytes:
     """Return the bytes of a reply subject that goes with a subject; empty for none.
 
     Raises:
-        BadSubjectError: nobody can publish to it, or both together are longer than a server takes.
+        BadSubjectError: it is not valid for publishing, or both together are longer than a server takes.
     """
     if not reply:
         return b""

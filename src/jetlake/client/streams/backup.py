@@ -1,6 +1,7 @@
 """Backups: an archive from the server into a folder or a file, and from there into a new stream.
 
-The folder is that of the `nats` command: the archive as it was sent, and `backup.json` with configuration and state.
+The folder has the layout of the `nats` command: the archive as it was sent, and `backup.json` with configuration and
+state.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from jetlake.client.api.api_caller import ApiCaller
-from jetlake.client.connection.answers import Answers
-from jetlake.client.streams.file_size import bytes_left
+from jetlake.client.connection.inboxes import Answers
 from jetlake.errors import (
     ApiError,
     BackupError,
@@ -32,10 +32,8 @@ from jetlake.model.requests import StreamRestoreRequest, StreamSnapshotRequest
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 from jetlake.protocol import encoder
 
-__all__ = ["Backup", "BackupSource", "BackupTarget", "Progress", "open_backup", "restore", "take_backup"]
-
 Progress = Callable[[int, int], object]
-"""Called with the bytes that were moved so far, and how many there are. For a backup that number is the size of the
+"""Called with the bytes transferred so far, and how many there are. For a backup that number is the size of the
 stream, of which an archive takes less."""
 
 BackupTarget = str | os.PathLike[str] | BinaryIO
@@ -49,7 +47,7 @@ _META = "backup.json"
 _CHUNK_BYTES = 256 * 1024
 _UNACKNOWLEDGED_MAX = 4
 # A server that stores a whole stream, or ends a slow one, may need longer than an ordinary answer.
-_PATIENCE_S = 60.0
+_SLOW_ANSWER_S = 60.0
 
 
 class Backup(msgspec.Struct, frozen=True):
@@ -122,7 +120,7 @@ async def _receive(api: ApiCaller, stream: str, file: BinaryIO, consumers: bool,
         reply = await api.call(StreamSnapshotReply, "STREAM.SNAPSHOT", stream, body=request)
         size = 0
         while True:
-            message = await chunks.next(max(api.timeout_s, _PATIENCE_S), chunks.subject.decode())
+            message = await chunks.next(max(api.timeout_s, _SLOW_ANSWER_S), chunks.subject.decode())
             if not message.payload:
                 if message.status not in (None, 204):
                     raise BackupError(f"stream {stream}: the server ended the backup: {message.headers.description}")
@@ -176,7 +174,7 @@ async def restore(
     subject = reply.deliver_subject.encode()
     total = await asyncio.to_thread(bytes_left, archive)
     chunk_bytes = min(_CHUNK_BYTES, api.connection.info.max_payload)
-    wait_s = max(api.timeout_s, _PATIENCE_S)
+    wait_s = max(api.timeout_s, _SLOW_ANSWER_S)
     sent = 0
     waiting: deque[Awaitable[object]] = deque()
     try:
@@ -199,3 +197,14 @@ async def restore(
     except ApiError as error:
         error.request = f"STREAM.RESTORE.{config.name}"
         raise
+
+
+def bytes_left(file: BinaryIO) -> int:
+    """Return the number of bytes left to read; 0 if the file does not report it."""
+    try:
+        here = file.tell()
+        size = file.seek(0, os.SEEK_END) - here
+        file.seek(here)
+        return size
+    except (AttributeError, OSError, ValueError):
+        return 0

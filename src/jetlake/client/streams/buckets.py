@@ -18,8 +18,6 @@ from jetlake.model.replies import (
 from jetlake.model.requests import StreamCreateRequest, StreamListRequest
 from jetlake.model.stream import StreamConfig, StreamInfo
 
-__all__ = ["Buckets", "check_bucket"]
-
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 
 HandleT = TypeVar("HandleT")

@@ -1,4 +1,4 @@
-"""A message as a stream holds it, got by its place instead of delivered by a consumer."""
+"""A message as a stream holds it, read by its sequence instead of delivered by a consumer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from jetlake.client.messages.message import Message
 from jetlake.errors import BadRequestError, DecodeError, MessageNotFoundError, PullStatusError
 from jetlake.model import replies
 from jetlake.model.encoding.times import ZERO_TIME, parse_time
-from jetlake.protocol.headers import Headers, remove_key
-
-__all__ = ["StoredMessage", "from_direct", "from_reply"]
+from jetlake.protocol.headers import Headers
 
 T = TypeVar("T")
 
-_ADDED = (b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp")
-_ADDED_TO_BATCH = (b"Nats-Num-Pending", b"Nats-Last-Sequence")
+# The first of the headers that a direct get appends to the message's own.
+_FIRST_ADDED = b"\r\nNats-Stream: "
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message and its place in the stream."""
+    """A message and its sequence in the stream."""
 
     subject: str
     sequence: int
@@ -30,6 +28,8 @@ class StoredMessage(Struct, frozen=True):
     """When it was stored, RFC 3339 with nanoseconds."""
     header: bytes
     payload: bytes
+    stream: str = ""
+    """The stream that answered: a mirror of the one that was asked, where a direct get was answered by one."""
 
     @property
     def headers(self) -> Headers:
@@ -61,30 +61,30 @@ class StoredMessage(Struct, frozen=True):
         return parse_time(self.time)
 
 
-def from_reply(message: replies.StoredMessage) -> StoredMessage:
-    """Return the message of a `STREAM.MSG.GET` reply."""
-    return StoredMessage(message.subject, message.seq, message.time, message.hdrs, message.data)
+def from_reply(message: replies.StoredMessage, stream: str) -> StoredMessage:
+    """Return the message of a `STREAM.MSG.GET` reply of that stream's leader."""
+    return StoredMessage(message.subject, message.seq, message.time, message.hdrs, message.data, stream)
 
 
-def from_direct(message: Message, *, in_batch: bool = False) -> StoredMessage:
-    """Return the message of a `DIRECT.GET` reply, without the headers that were added on the way.
+def from_direct(message: Message) -> StoredMessage:
+    """Return the message of a `DIRECT.GET` reply, without the headers that the server added.
 
     Raises:
         MessageNotFoundError: there is none.
         BadRequestError: the request contradicts itself.
     """
-    headers = message.headers
-    if headers.status is not None:
+    block = message.raw_header
+    if (headers := message.headers).status is not None:
         raise _refusal(headers.status, headers.description)
-    subject, sequence = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
-    if subject is None or sequence is None:
+    # A message that was republished before it was stored has headers of the same names itself, before the added ones.
+    begin = block.rfind(_FIRST_ADDED)
+    added = Headers(b"NATS/1.0" + block[begin:]) if begin >= 0 else headers
+    stream, subject, sequence = (added.get(f"Nats-{name}") for name in ("Stream", "Subject", "Sequence"))
+    if begin < 0 or stream is None or subject is None or sequence is None:
         raise DecodeError("the answer to a direct get does not say which message it is")
-    header = message.raw_header
-    for key in _ADDED + _ADDED_TO_BATCH if in_batch else _ADDED:
-        header = remove_key(header, key)
-    if header == b"NATS/1.0\r\n\r\n":
-        header = b""
-    return StoredMessage(subject, int(sequence), headers.get("Nats-Time-Stamp") or ZERO_TIME, header, message.payload)
+    own = block[:begin] + b"\r\n\r\n" if begin > len(b"NATS/1.0") else b""
+    time = added.get("Nats-Time-Stamp") or ZERO_TIME
+    return StoredMessage(subject, int(sequence), time, own, message.payload, stream)
 
 
 def _refusal(status: int, description: str) -> Exception:

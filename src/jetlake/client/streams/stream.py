@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
@@ -16,15 +16,15 @@ from jetlake.client.ordered.ordered import OrderedConsumer
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.wire_values import publish_subject
 from jetlake.client.streams.backup import Backup, BackupTarget, Progress, take_backup
-from jetlake.client.streams.direct_get import get_batch, get_one
-from jetlake.client.streams.stored_message import StoredMessage, from_reply
+from jetlake.client.streams.direct_get import get_batch, get_by_leader, get_one
+from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.client.streams.tables import BucketCodec, TableArguments, async_table, bucket_table, loaded, stream_table
 from jetlake.completion import hides
-from jetlake.errors import InvalidOptionError
+from jetlake.errors import InvalidOptionError, MessageNotFoundError, PermissionsError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.durations import Seconds
-from jetlake.model.encoding.times import time_text
+from jetlake.model.encoding.times import parse_time, start_text
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import (
     ConsumerDeleteReply,
@@ -32,7 +32,6 @@ from jetlake.model.replies import (
     ConsumerListReply,
     ConsumerNamesReply,
     MessageDeleteReply,
-    MessageGetReply,
     StreamDeleteReply,
     StreamInfoReply,
     StreamPurgeReply,
@@ -56,10 +55,8 @@ if TYPE_CHECKING:
 
     from jetlake.client.tables.table import Table
 
-__all__ = ["Stream", "stream_handle"]
 
-
-@hides("bucket_table")
+@hides("bucket_table", "newest")
 class Stream:
     """A stream.
 
@@ -125,7 +122,7 @@ class Stream:
         return async_table(bucket_table(self._api, self.name, codec, has_history=has_history, options=options))
 
     async def arrow_batches(self, **options: Unpack[TableArguments]) -> AsyncIterator[RecordBatch]:
-        """Yield the messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        """Yield the messages as Arrow record batches when they arrive: `table(…).arrow_batches()`."""
         async with aclosing((await loaded(self.table, **options)).arrow_batches()) as batches:
             async for batch in batches:
                 yield batch
@@ -239,7 +236,10 @@ class Stream:
             last_by_subject: the newest of this subject.
             next_by_subject: the first that matches this subject, from `sequence` or `start_time` on.
             start_time: the first that was stored then or later.
-            direct: ask any server that has a copy, which is faster; needs `allow_direct`. Default: if it is allowed.
+            direct: whether any copy may answer, which is faster and needs `allow_direct`: a replica, which may lag, or
+                a mirror, which may lack messages. False asks the leader. Default: a replica may answer, if direct gets
+                are allowed; what a mirror answers, or that there is no such message, is asked of the leader again, as
+                far as the login may ask it.
 
         Raises:
             MessageNotFoundError: there is none.
@@ -248,22 +248,69 @@ class Stream:
             raise InvalidOptionError("get needs a sequence, last_by_subject, next_by_subject or start_time")
         if last_by_subject and (sequence or next_by_subject or start_time):
             raise InvalidOptionError("last_by_subject stands alone")
-        time = None if start_time is None else time_text(start_time)
-        if direct if direct is not None else self.config.allow_direct:
-            return await self._get_direct(sequence, last_by_subject, next_by_subject, time)
+        time = None if start_time is None else start_text(start_time)
         request = MessageGetRequest(
             seq=sequence, last_by_subj=last_by_subject, next_by_subj=next_by_subject, start_time=time
         )
-        reply = await self._api.call(MessageGetReply, "STREAM.MSG.GET", self.name, body=request)
-        return from_reply(reply.message)
+        if direct:
+            return await self._get_direct(request)
+        if direct is None and self.config.allow_direct:
+            return await self._get_checked(request, lambda found: found.stream == self.name)
+        return await get_by_leader(self._api, self.name, request)
 
-    async def _get_direct(self, sequence: int, last: str, following: str, time: str | None) -> StoredMessage:
+    async def newest(self, subject: str, *, at_least: int = 0) -> StoredMessage:
+        """Return the newest message of a subject as any copy has it, a mirror too; buckets read by it.
+
+        Where no copy has one, or only one below a sequence that is known to be stored, the leader is asked. So it is
+        where a mirror answers with a message from before the stream was created: of an earlier stream of that name.
+
+        Raises:
+            MessageNotFoundError: there is none.
+        """
+        request = MessageGetRequest(last_by_subj=subject)
+        if not self.config.allow_direct:
+            return await get_by_leader(self._api, self.name, request)
+
+        def is_recent(found: StoredMessage) -> bool:
+            is_own = found.stream == self.name or found.time_ns >= parse_time(self.cached_info.created)
+            return is_own and found.sequence >= at_least
+
+        return await self._get_checked(request, is_recent)
+
+    async def _get_checked(
+        self, request: MessageGetRequest, is_valid: Callable[[StoredMessage], bool]
+    ) -> StoredMessage:
+        """Return what a direct get finds, if it is valid; else what the leader says."""
+        found: StoredMessage | MessageNotFoundError
+        try:
+            found = await self._get_direct(request)
+            if is_valid(found):
+                return found
+        except MessageNotFoundError as error:
+            found = error
+        try:
+            return await get_by_leader(self._api, self.name, request)
+        except PermissionsError:
+            # A user with permission for direct gets only cannot ask the leader.
+            if isinstance(found, MessageNotFoundError):
+                raise found from None
+            return found
+
+    async def _get_direct(self, request: MessageGetRequest) -> StoredMessage:
         subject = self._api.subject("DIRECT.GET", self.name)
         payload = b""
+        last = request.last_by_subj
         if last and not has_wildcards(last.encode()):
             subject += b"." + publish_subject(last)
         else:
-            payload = encode(DirectGetRequest(seq=sequence, last_by_subj=last, next_by_subj=following, start_time=time))
+            payload = encode(
+                DirectGetRequest(
+                    seq=request.seq,
+                    last_by_subj=last,
+                    next_by_subj=request.next_by_subj,
+                    start_time=request.start_time,
+                )
+            )
         return await get_one(self._api, self.name, subject, payload)
 
     def get_batch(
@@ -279,6 +326,8 @@ class Stream:
         up_to_time: datetime | str | None = None,
     ) -> AsyncIterator[StoredMessage]:
         """Many messages with one request; the stream needs `allow_direct`.
+
+        What a mirror answers is dropped, and asked of the stream's leader message by message.
 
         Args:
             batch: most messages; needed unless `last_by_subjects` is given.
@@ -300,13 +349,12 @@ class Stream:
             next_by_subj=next_by_subject,
             batch=batch,
             max_bytes=max_bytes,
-            start_time=None if start_time is None else time_text(start_time),
+            start_time=None if start_time is None else start_text(start_time),
             multi_last=subjects,
             up_to_seq=up_to_sequence,
-            up_to_time=None if up_to_time is None else time_text(up_to_time),
+            up_to_time=None if up_to_time is None else start_text(up_to_time),
         )
-        subject = self._api.subject("DIRECT.GET", self.name)
-        return get_batch(self._api.connection, subject, request, self._api.timeout_s)
+        return get_batch(self._api, self.name, request)
 
     async def get_last_for(self, *subjects: str) -> dict[str, StoredMessage]:
         """Return the newest message of every subject that matches one of these, by subject, with one request.
@@ -367,7 +415,7 @@ class Stream:
         if name_prefix is not None:
             check_name("consumer", name_prefix)
         if deliver_policy == "last_per_subject" and filter_subject is None and filter_subjects is None:
-            filter_subject = ">"  # The server wants to be told which subjects.
+            filter_subject = ">"  # The server needs the subjects.
         options = {
             "name": name_prefix,
             "deliver_policy": deliver_policy,
@@ -397,7 +445,7 @@ class Stream:
 
         Args:
             name: its name, or a whole configuration. Default: one that the library makes up.
-            durable: whether it stays when nobody uses it. Default: if it has a name.
+            durable: whether it stays without use. Default: if it has a name.
             options: what it takes and how; acknowledgements are explicit unless `ack_policy` says otherwise.
 
         Raises:

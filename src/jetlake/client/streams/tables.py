@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     import datetime
 
     from jetlake.client.tables.link import ClientLink
-    from jetlake.client.tables.table import Table
-    from jetlake.client.tables.table_read import TableRead
-
-__all__ = ["BucketCodec", "TableArguments", "async_table", "bucket_table", "loaded", "stream_table"]
+    from jetlake.client.tables.table import Table, TableRead
 
 P = ParamSpec("P")
 
@@ -56,9 +53,9 @@ def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableR
         ConfigError: pyarrow or numpy is not installed.
     """
     _check_installed()
-    from jetlake.client.tables.options.table_options import table_options
     from jetlake.client.tables.stream_table import begin_stream_read
-    from jetlake.client.tables.table_read import TableRead
+    from jetlake.client.tables.table import TableRead
+    from jetlake.client.tables.table_options import table_options
 
     begin = partial(begin_stream_read, stream=stream, options=table_options(**options))
     return TableRead(stream, partial(_link, api), begin)
@@ -75,8 +72,8 @@ def bucket_table(
     """
     _check_installed()
     from jetlake.client.tables.bucket_table import BucketView, begin_bucket_read
-    from jetlake.client.tables.options.table_options import table_options
-    from jetlake.client.tables.table_read import TableRead
+    from jetlake.client.tables.table import TableRead
+    from jetlake.client.tables.table_options import table_options
 
     view = BucketView(stream=stream, has_history=has_history, **codec)
     begin = partial(begin_bucket_read, view=view, options=table_options(**options))

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from jetlake.client.tables.columns.arrow_values import arrow_of
-from jetlake.client.tables.columns.message_columns import MessageColumns, joined
-from jetlake.client.tables.decoding.decoder import Decoder
+from jetlake.client.tables.arrow_values import arrow_of
+from jetlake.client.tables.decoding import Decoder
 from jetlake.client.tables.link import ClientLink, LinkedRows
-from jetlake.client.tables.options.table_options import TableOptions
-from jetlake.client.tables.stream_read import read_bucket
-from jetlake.client.tables.stream_table import value_decoder
-from jetlake.client.tables.table_read import OpenRead
+from jetlake.client.tables.message_columns import MessageColumns, joined
+from jetlake.client.tables.stream_table import read_bucket, value_decoder
+from jetlake.client.tables.table import OpenRead
+from jetlake.client.tables.table_options import TableOptions
 from jetlake.errors import BadPayloadError
 
 __all__ = ["BucketView", "begin_bucket_read"]

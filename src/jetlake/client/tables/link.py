@@ -1,4 +1,4 @@
-"""A client's way to its servers for bulk reads, which have connections of their own."""
+"""The connections of a client's bulk reads: beside its own, to the same servers, and used by one thread."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClientLink:
 
     @contextmanager
     def lease(self) -> Iterator[SocketConnection]:
-        """Give a connection for as long as the block runs; one in which the block fails is closed."""
+        """Lease a connection for the block; one in which the block fails is closed."""
         if self._is_stopped:
             raise ReadStoppedError("the read was stopped")
         self._check_thread()
@@ -83,7 +83,7 @@ class ClientLink:
                 pass  # Closed meanwhile.
 
     def close(self) -> None:
-        """Close every connection; nothing reads any more."""
+        """Close every connection; no thread reads any more."""
         for connection in (*self._idle, *self._open):
             connection.close()
         self._idle.clear()
@@ -98,7 +98,7 @@ class ClientLink:
         return greet_socket(self._on_loop(server.open_socket()), options, options.servers[0])
 
     def _check_thread(self) -> None:
-        """Refuse to wait in the thread of the client's event loop, which would stand still meanwhile."""
+        """Refuse to block the thread of the client's event loop."""
         try:
             is_inside = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -110,7 +110,7 @@ class ClientLink:
             )
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Let the client's event loop do it, from another thread."""
+        """Run a coroutine on the client's event loop, from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(self._options.connect_timeout_s)
 
 

@@ -1,26 +1,37 @@
-"""Streams as tables: a row for each message."""
+"""Streams as tables: a row for each message. A read is planned when it begins, and ends where the stream ended then."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
 
-from jetlake.client.tables.columns.message_columns import MessageColumns
-from jetlake.client.tables.decoding.avro_decoder import AvroDecoder, avro_type
-from jetlake.client.tables.decoding.decoder import Decoder
-from jetlake.client.tables.decoding.json_decoder import JsonDecoder, infer_json_type
+from jetlake.client.tables.data_loss import seen_of
+from jetlake.client.tables.decoding import AvroDecoder, Decoder, JsonDecoder, avro_type, infer_json_type
 from jetlake.client.tables.link import ClientLink, LinkedRows
-from jetlake.client.tables.options.table_options import TableOptions
-from jetlake.client.tables.reading.rows import RowBuilder
-from jetlake.client.tables.stream_read import read_stream
-from jetlake.client.tables.table_read import OpenRead
-
-__all__ = ["ADVICE", "begin_stream_read", "value_decoder"]
+from jetlake.client.tables.message_columns import MessageColumns
+from jetlake.client.tables.planning import (
+    BatchRange,
+    ReadPartition,
+    SequenceRange,
+    StreamOffset,
+    check_server,
+    choose_reader,
+    parse_version,
+)
+from jetlake.client.tables.positions import Position
+from jetlake.client.tables.range_reader import read_range
+from jetlake.client.tables.ranges import check_head, expiring_soon, plan_tasks, position_range
+from jetlake.client.tables.readers import last_by_leader
+from jetlake.client.tables.rows import RowBuilder
+from jetlake.client.tables.stream_api import Link, StreamApi, ask
+from jetlake.client.tables.table import OpenRead
+from jetlake.client.tables.table_options import TableOptions
 
 ADVICE = "bad_rows='column' would put such messages into columns of their own"
-
 _NO_FIELDS = pa.struct([])
 
 
@@ -46,7 +57,7 @@ def begin_stream_read(link: ClientLink, stream: str, options: TableOptions) -> O
 def value_decoder(
     options: TableOptions, found: Iterator[MessageColumns]
 ) -> tuple[pa.StructType | None, Decoder | None, Iterator[MessageColumns]]:
-    """Return the type of the decoded payloads, their decoder, and the messages, some of them looked at."""
+    """Return the type of the decoded payloads, their decoder, and the messages; the first ones may give the type."""
     if options.payload == "raw":
         return None, None, found
     if options.payload == "avro":
@@ -66,3 +77,106 @@ def _rows(found: Iterator[MessageColumns], builder: RowBuilder, rows_max: int) -
     for messages in found:
         for first in range(0, len(messages), rows_max):
             yield builder.build(messages.slice(first, min(first + rows_max, len(messages))))
+
+
+# How often the read of a bucket follows its writers, before it asks for the keys that it misses.
+_ROUNDS_MAX = 8
+
+
+@dataclass(frozen=True)
+class _LinkedOptions:
+    """The options of a table over a link, as `ReadOptions`."""
+
+    connection: Link
+    subjects: tuple[str, ...]
+    fail_on_data_loss: bool
+    reader: str
+    direct_below: int
+
+
+def read_stream(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
+    """Return the messages between the options' start and end, as the stream is now; planned before this returns.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        DataLossError: the options name a first sequence that is gone, and that is an error.
+        UnsupportedStreamError: the stream cannot be read with these options.
+    """
+    linked = _linked(link, options)
+    return _messages(_plan(linked, stream, options), linked)
+
+
+def read_bucket(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
+    """Return all messages of a bucket's stream, then the messages that arrived meanwhile, until every key has a value.
+
+    A value that is replaced before it is read is missed, and its successor lies behind the planned end; so only a read
+    that has caught up has a value of every key. A read that cannot catch up with the writers asks for the newest values
+    of the keys that it may have missed.
+
+    Raises:
+        UnsupportedStreamError: the read cannot catch up, and the keys cannot be listed.
+    """
+    linked = _linked(link, options)
+    partitions = _plan(linked, stream, options)
+
+    def rounds() -> Iterator[MessageColumns]:
+        planned = partitions
+        end = 0
+        found: list[pa.Array] = []
+        for _ in range(_ROUNDS_MAX):
+            if not planned:
+                return
+            for part in _messages(planned, linked):
+                found.append(part.subject)
+                yield part
+            end = planned[-1].end
+            planned = _plan(linked, stream, replace(options, start=Position("sequence", end)))
+        if planned:
+            missed = ask(link, lambda api: _missed(api, stream, options.subjects or (">",), found, end))
+            if len(missed):
+                yield missed
+
+    return rounds()
+
+
+def _missed(api: StreamApi, stream: str, patterns: tuple[str, ...], found: list[pa.Array], end: int) -> MessageColumns:
+    """Return the newest messages of a bucket's keys that a read up to sequence `end` may have missed.
+
+    A message that was replaced before it was read has a successor behind the end. With one message a key, a key that
+    was read has its value from after the start of the read; with more, an older message may have been read instead.
+    """
+    subjects = {subject for pattern in patterns for subject in api.subjects_of(stream, pattern)}
+    if api.stream_info(stream).config.max_msgs_per_subject == 1:
+        for part in found:
+            subjects.difference_update(subject.decode("utf-8", "replace") for subject in part.to_pylist())
+    return last_by_leader(api, stream, sorted(subjects), end)
+
+
+def _linked(link: Link, options: TableOptions) -> _LinkedOptions:
+    return _LinkedOptions(link, options.subjects, options.fail_on_data_loss, options.reader, options.direct_below)
+
+
+def _messages(partitions: list[ReadPartition], options: _LinkedOptions) -> Iterator[MessageColumns]:
+    for partition in partitions:
+        yield from read_range(partition, options)
+
+
+def _plan(linked: _LinkedOptions, stream: str, options: TableOptions) -> list[ReadPartition]:
+    return ask(linked.connection, lambda api: _plan_range(api, stream, linked, options))
+
+
+def _plan_range(api: StreamApi, stream: str, linked: _LinkedOptions, options: TableOptions) -> list[ReadPartition]:
+    version = parse_version(api.connection.server_version)
+    check_server(version)
+    info = api.stream_info(stream)
+    whole, soft = position_range(api, version, info, options.start, options.end, time.time_ns(), options.subjects)
+    if not soft and len(whole):
+        check_head(info, whole.first, options.subjects, fail=options.fail_on_data_loss)
+    whole = SequenceRange(max(whole.first, info.state.first_seq, 1), whole.end)
+    if not len(whole):
+        return []
+    reader = choose_reader(info.config, version, linked, len(whole))
+    expiring = expiring_soon(api, version, info) if soft else ()
+    batch = BatchRange(whole.first, soft=soft, expiring=expiring)
+    planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=batch)
+    return plan_tasks(api, info, [whole], linked, reader, planned=planned)

@@ -1,32 +1,124 @@
-"""Tables for asyncio: read by a thread beside the event loop."""
+"""Streams and buckets as tables: `TableRead` is read by the calling thread, `Table` beside the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from jetlake.client.tables.link import ClientLink
-from jetlake.client.tables.table_read import TableRead
+from jetlake.client.tables.link import ClientLink, LinkedRows
 from jetlake.completion import hides
+from jetlake.errors import ConfigError
 
-__all__ = ["Table"]
+
+class OpenRead(NamedTuple):
+    """A read that has begun.
+
+    Attributes:
+        schema: the schema of the rows.
+        batches: the rows, which close the connection when they end or are left.
+    """
+
+    schema: pa.Schema
+    batches: LinkedRows[pa.RecordBatch]
+
+
+@hides("begin", "make_link", "schema_of")
+class TableRead:
+    """A stream or bucket as a table; every call reads its current state, over a connection of its own.
+
+    Whatever knows Arrow's C stream takes it as it is: `duckdb.sql("select count(*) from orders")`,
+    `polars.DataFrame(orders)`, `pyarrow.table(orders)`.
+
+    Args:
+        name: what is read.
+        make_link: opens the connections for one read.
+        begin: begins a read over a link, and closes the link when that fails.
+    """
+
+    def __init__(self, name: str, make_link: Callable[[], ClientLink], begin: Callable[[ClientLink], OpenRead]) -> None:
+        self._name = name
+        self.make_link = make_link
+        self.begin = begin
+
+    def __repr__(self) -> str:
+        return f"<Table of {self._name!r}>"
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        return self.schema_of(self.make_link())
+
+    def schema_of(self, link: ClientLink) -> pa.Schema:
+        """Return the schema, found over a link."""
+        read = self.begin(link)
+        read.batches.close()
+        return read.schema
+
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows as record batches, as they arrive; only a few of them are in memory at a time.
+
+        Raises:
+            DataLossError: messages were removed before they were read.
+            BadPayloadError: a payload could not be decoded.
+        """
+        return self.begin(self.make_link()).batches
+
+    def arrow_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a reader, for tables that are larger than memory."""
+        read = self.begin(self.make_link())
+        return pa.RecordBatchReader.from_batches(read.schema, read.batches)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self, link: ClientLink | None = None) -> pa.Table:
+        """Return all rows as a `pyarrow.Table`; errors as in `arrow_batches`."""
+        read = self.begin(link or self.make_link())
+        return pa.Table.from_batches(read.batches, read.schema)
+
+    def to_pandas(self, link: ClientLink | None = None) -> Any:
+        """Return all rows as a pandas DataFrame; errors as in `arrow_batches`."""
+        _imported("pandas")
+        return self.to_arrow(link).to_pandas()
+
+    def to_polars(self, link: ClientLink | None = None) -> Any:
+        """Return all rows as a polars DataFrame; errors as in `arrow_batches`."""
+        polars = _imported("polars")
+        return polars.from_arrow(self.to_arrow(link))
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Return a DuckDB relation over the table, read again each time that the relation is executed.
+
+        Args:
+            connection: a DuckDB connection. Default: DuckDB's own.
+        """
+        duckdb = _imported("duckdb")
+        return (connection or duckdb).from_arrow(self)
+
+
+def _imported(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ConfigError(f"this needs the package {package}: pip install {package}") from None
+
 
 T = TypeVar("T")
 
 
 @hides("read")
 class Table:
-    """A stream or bucket as a table; every call reads it as it is then, over a connection of its own.
+    """A stream or bucket as a table; every call reads its current state, over a connection of its own.
 
     Whatever knows Arrow's C stream takes it as it is, in a thread beside the event loop:
     `await asyncio.to_thread(polars.DataFrame, orders)`.
 
     Args:
-        read: reads the table in the thread that asks.
+        read: the table that the calling thread reads.
     """
 
     __slots__ = ("_read",)
@@ -39,7 +131,7 @@ class Table:
 
     @property
     def read(self) -> TableRead:
-        """The table that is read by the thread that asks."""
+        """The same table, read by the calling thread."""
         return self._read
 
     async def schema(self) -> pa.Schema:
@@ -47,10 +139,10 @@ class Table:
         return await _in_thread(self._read.make_link(), self._read.schema_of)
 
     async def arrow_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yield the rows as record batches, as they come; only a few of them are in memory at a time.
+        """Yield the rows as record batches, as they arrive; only a few of them are in memory at a time.
 
         Raises:
-            DataLossError: messages went away before they were read.
+            DataLossError: messages were removed before they were read.
             BadPayloadError: a payload could not be decoded.
         """
         link = self._read.make_link()
@@ -62,19 +154,19 @@ class Table:
             rows.close()
 
     async def to_arrow(self) -> pa.Table:
-        """Return the whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
+        """Return all rows as a `pyarrow.Table`; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_arrow)
 
     async def to_pandas(self) -> Any:
-        """Return the whole as a pandas DataFrame; errors as in `arrow_batches`."""
+        """Return all rows as a pandas DataFrame; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_pandas)
 
     async def to_polars(self) -> Any:
-        """Return the whole as a polars DataFrame; errors as in `arrow_batches`."""
+        """Return all rows as a polars DataFrame; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_polars)
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """Return a DuckDB relation over the table, read anew each time that the relation is executed.
+        """Return a DuckDB relation over the table, read again each time that the relation is executed.
 
         Executing it waits: do that in a thread, as in `await asyncio.to_thread(relation.fetchall)`.
 
@@ -88,7 +180,7 @@ class Table:
 
 
 async def _in_thread(link: ClientLink, work: Callable[[ClientLink], T]) -> T:
-    """Let a thread do the work over the link; when the caller is cancelled, the read is stopped and its end awaited."""
+    """Run the work in a thread; when the caller is cancelled, stop the read and wait for its end."""
     work_done = asyncio.get_running_loop().run_in_executor(None, partial(work, link))
     try:
         return await asyncio.shield(work_done)

@@ -78,34 +78,34 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
     if standstill_s >= STUCK_S and info.num_ack_pending:
         seconds = int(standstill_s)
         return _found(
-            info, "warn", "unacked", f"{_messages(info.num_ack_pending, 'await')} an ack, none came for {seconds} s"
+            info, "warn", "unacked", f"{_messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s"
         )
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
         grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
-        return _found(info, "warn", "behind", f"falls behind: pending rose {grown} in the last five minutes")
+        return _found(info, "warn", "behind", f"falling behind: pending grew {grown} in the last five minutes")
     if info.num_redelivered:
-        text = f"delivered more than once and not acknowledged yet: {_messages(info.num_redelivered)}"
+        text = f"{_messages(info.num_redelivered)} redelivered and not yet acknowledged"
         return _found(info, "warn", "redelivering", text)
     return None
 
 
 def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
     """Return level, word and sentence for a consumer whose pending messages are not delivered."""
-    waits = _messages(info.num_pending, "wait")
+    waits = f"{_messages(info.num_pending)} pending"
     limit = info.config.max_ack_pending
     if info.paused:
-        return "warn", "paused", f"paused, and {waits}"
+        return "warn", "paused", f"paused, {waits}"
     if info.config.deliver_subject and not info.push_bound:
-        return "bad", "stuck", f"nobody listens to it, and {waits}"
+        return "bad", "stuck", f"no active subscriber, {waits}"
     if 0 < limit <= info.num_ack_pending:
         return (
             "bad",
             "stuck",
-            f"{limit:,} messages await an ack, which is its limit, and {waits}: somebody does not ack",
+            f"max_ack_pending of {limit:,} reached, {waits}: a client does not acknowledge",
         )
     if not info.config.deliver_subject and not info.num_waiting:
-        return "bad", "stuck", f"nobody pulls from it, and {waits}"
-    return "bad", "stuck", f"delivers nothing, and {waits}"
+        return "bad", "stuck", f"no pull requests, {waits}"
+    return "bad", "stuck", f"not delivering, {waits}"
 
 
 def _rises(pending: list[float]) -> bool:
@@ -138,7 +138,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
             if limit > 0 and held >= limit * FULL_SHARE:
                 full = held >= limit
                 text = f"{held:,} of {limit:,} {what}: " + (
-                    "publishers are refused" if full else "soon it refuses more"
+                    "new messages are rejected" if full else "new messages will be rejected soon"
                 )
                 return Finding("bad" if full else "warn", "full" if full else "nearly full", text, config.name)
     return None
@@ -147,7 +147,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
 def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
     """Return what is wrong with a mirror or source."""
     if copy.error is not None:
-        return Finding("bad", "not copying", f"copying {copy.name} fails: {copy.error.description}", stream)
+        return Finding("bad", "not copying", f"copying from {copy.name} fails: {copy.error.description}", stream)
     if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
         text = f"{_messages(copy.lag)} of {copy.name} are not copied yet, and the origin does not respond"
         return Finding("bad", "not copying", text, stream, weight=copy.lag)
@@ -158,8 +158,5 @@ def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: 
     return Finding(level, state, text, info.stream_name, info.name, info.num_pending + info.num_ack_pending)
 
 
-def _messages(number: int, verb: str = "") -> str:
-    """Return a number of messages with its verb: `1 message waits`, `2 messages wait`."""
-    one = number == 1
-    noun = "message" if one else "messages"
-    return f"{number:,} {noun}" + (f" {verb}{'s' if one else ''}" if verb else "")
+def _messages(number: int) -> str:
+    return f"{number:,} message" + ("" if number == 1 else "s")

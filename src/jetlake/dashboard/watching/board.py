@@ -1,27 +1,50 @@
-"""What the dashboard knows: fed with infos, advisories and samples, it gives pages. Pure; time is passed in."""
+"""What the dashboard knows: fed with infos, advisories and samples, it gives pages. Pure; time is passed in.
+
+Events and reports of pipelines are ordinary messages, which everybody with the permission can publish. The board keeps
+a bounded number of them, of a bounded size, for a bounded time, and counts the rest. Only a consumer that exists and is
+sampled has ack times, and only one that exists is reported for messages that ran out of deliveries.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from array import array
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Set
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from jetlake.dashboard.watching.attention import Finding, health_finding
 from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, percentiles_ms
-from jetlake.dashboard.watching.timeline import Timelines
+from jetlake.dashboard.watching.timeline import HISTORY_S, LONG_MAX, Timelines, newest_s
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import StreamInfo
 
-__all__ = ["ADVISORIES_MAX", "FINDINGS_MAX", "PIPELINES_MAX", "SAMPLES_PER_CONSUMER", "Board"]
+__all__ = [
+    "ADVISORIES_MAX",
+    "EVENT_BYTES_MAX",
+    "FINDINGS_MAX",
+    "PIPELINES_MAX",
+    "SAMPLED_CONSUMERS_MAX",
+    "SAMPLES_PER_CONSUMER",
+    "Board",
+]
 
+EVENT_BYTES_MAX = 64 * 1024
+"""The largest event or report that is read; nats-server's own have a few hundred bytes."""
+EVENTS_S = 24 * 3600.0
+"""How long advisories are kept, and the ack times of a consumer of which no sample comes any more."""
 ADVISORIES_MAX = 500
 """How many advisories are kept; older ones fall out."""
 SAMPLES_PER_CONSUMER = 1024
 """How many ack samples of one consumer its percentiles are taken from; older ones fall out."""
+SAMPLED_CONSUMERS_MAX = 1000
+"""How many consumers have ack times (8 KiB each); the one that has been silent longest makes room."""
+NAME_MAX, TEXT_MAX, ERROR_MAX = 255, 500, 4000
+"""The longest name, description of an advisory and error of a pipeline that are kept, in characters."""
 PIPELINES_MAX = 64
 """How many pipelines are shown; the one that has been silent longest makes room."""
 FINDINGS_MAX = 10
@@ -51,21 +74,82 @@ _CONSUMER_ORDERS: dict[str, Callable[[ConsumerRow], Any]] = {
 }
 
 
+class _AckSample(msgspec.Struct, frozen=True):
+    """The part of an ack metric that is read; stream and consumer are in its subject."""
+
+    ack_time: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Advisory(msgspec.Struct, frozen=True):
+    """The part of an advisory that is shown."""
+
+    type: str = ""
+    stream: str = ""
+    consumer: str = ""
+    action: str = ""
+    stream_seq: int | None = None
+    deliveries: int | None = None
+    reason: str = ""
+    group: str = ""
+    subject: str = ""
+
+
+class _PipelineReport(msgspec.Struct, frozen=True):
+    """The part of a pipeline's progress report that is shown."""
+
+    id: Annotated[str, Meta(max_length=NAME_MAX)]
+    name: str | None = None
+    state: str | None = None
+    batch: int | None = None
+    rows_total: int | None = None
+    rows_per_second: float | None = None
+    lag: int | None = None
+    error: str | None = None
+
+
+EventT = TypeVar("EventT")
+
+
+class _AckTimes:
+    """The newest ack times of one consumer."""
+
+    __slots__ = ("_next", "ns", "seen_s")
+
+    def __init__(self) -> None:
+        self.ns = array("q")
+        self.seen_s = 0.0
+        self._next = 0
+
+    def add(self, ack_time_ns: int, time_s: float) -> None:
+        self.seen_s = time_s
+        if len(self.ns) < SAMPLES_PER_CONSUMER:
+            self.ns.append(ack_time_ns)
+            return
+        self.ns[self._next] = ack_time_ns
+        self._next = (self._next + 1) % SAMPLES_PER_CONSUMER
+
+
 class Board:
     """The state behind the pages. Everything it keeps is bounded by what exists or by a constant above.
 
     Args:
         histories: what an earlier run dumped of its timelines, by stream and consumer.
+
+    Attributes:
+        dropped: events and reports that were not kept, or made room for newer ones, by reason.
     """
 
     def __init__(self, histories: dict[str, Any] | None = None) -> None:
         self._streams: dict[str, StreamRow] = {}
         self._consumers: dict[str, dict[str, ConsumerRow]] = {}
         self._timelines = Timelines()
+        self._denials: dict[str, str] = {}
         self._histories = histories or {}
-        self._ack_times_ns: dict[tuple[str, str], deque[int]] = {}
-        self._advisories: deque[dict[str, Any]] = deque(maxlen=ADVISORIES_MAX)
+        # By stream and consumer, the one that was sampled last at the end.
+        self._ack_times: OrderedDict[tuple[str, str], _AckTimes] = OrderedDict()
+        self._advisories: deque[dict[str, Any]] = deque()
         self._pipelines: dict[str, dict[str, Any]] = {}
+        self.dropped: Counter[str] = Counter()
         self.account: dict[str, Any] = {}
         self.server: dict[str, Any] = {"connected": False}
         self.connections: dict[str, Any] | None = None
@@ -91,10 +175,9 @@ class Board:
         """Forget the streams that are none of these, with their consumers."""
         for name in self._streams.keys() - names:
             self._streams.pop(name).series.release()
+            self._denials.pop(name, None)
             for consumer in self._consumers.pop(name, {}).values():
-                consumer.series.release()
-        for key in [key for key in self._ack_times_ns if key[0] not in names]:
-            del self._ack_times_ns[key]
+                self._release(consumer)
 
     def observe_consumers(self, stream: str, infos: list[ConsumerInfo], time_s: float, gap_s: float = math.inf) -> None:
         """Record the state of all consumers of one stream."""
@@ -106,14 +189,25 @@ class Board:
             row = known.pop(info.name, None)
             if row is None or row.info.created != info.created:
                 if row is not None:
-                    row.series.release()
+                    self._release(row)
                 row = ConsumerRow(stream, info, self._timelines)
                 self._load(row, f"{stream} {info.name}", info.created)
             row.observe(info, time_s, gap_s)
             seen[info.name] = row
         for gone in known.values():
-            gone.series.release()
+            self._release(gone)
         self._consumers[stream] = seen
+        self._denials.pop(stream, None)
+
+    def observe_denial(self, stream: str, reason: str) -> None:
+        """Record that the consumers of a stream may not be listed."""
+        if stream in self._streams:
+            self._denials[stream] = reason
+
+    def _release(self, consumer: ConsumerRow) -> None:
+        """Drop what is kept of a consumer that is gone."""
+        consumer.series.release()
+        self._ack_times.pop((consumer.stream, consumer.info.name), None)
 
     def _load(self, row: StreamRow | ConsumerRow, key: str, created: str) -> None:
         """Give a row the history that an earlier run kept of it."""
@@ -125,9 +219,16 @@ class Board:
         except ValueError:
             pass  # of a version with other ranges: the history begins anew
 
-    def dump(self) -> dict[str, Any]:
-        """Return the long histories, for a later run; of what was not seen yet, as they were loaded."""
-        dumped = dict(self._histories)
+    def dump(self, time_s: float) -> dict[str, Any]:
+        """Return the long histories, for a later run; of what was not seen yet, as they were loaded.
+
+        Histories of streams and consumers that are not seen again end with their time.
+        """
+        unseen = sorted(
+            ((newest_s(kept["series"]), key) for key, kept in self._histories.items()),
+            reverse=True,
+        )
+        dumped = {key: self._histories[key] for seen_s, key in unseen[:LONG_MAX] if time_s - seen_s < HISTORY_S}
         for name, row in self._streams.items():
             dumped[name] = {"created": row.info.created, "series": row.series.dump()}
         for stream, rows in self._consumers.items():
@@ -137,37 +238,90 @@ class Board:
 
     def observe_advisory(self, subject: str, payload: bytes, time_s: float) -> None:
         """Record one event of `$JS.EVENT.>`: an ack sample feeds the percentiles, the rest is listed."""
-        event = _decoded(payload)
+        if ".METRIC.CONSUMER.ACK." in subject:
+            self._observe_ack(subject, payload, time_s)
+            return
+        event = self._decoded(payload, _Advisory)
         if event is None:
             return
-        if ".METRIC.CONSUMER.ACK." in subject:
-            ack_time_ns = event.get("ack_time")
-            if isinstance(ack_time_ns, int):
-                key = (str(event.get("stream", "")), str(event.get("consumer", "")))
-                if key[0] in self._streams:
-                    self._ack_times_ns.setdefault(key, deque(maxlen=SAMPLES_PER_CONSUMER)).append(ack_time_ns)
-            return
-        kind = str(event.get("type", "")).rpartition(".")[2]
         text = ", ".join(
-            f"{name} {event[name]}"
+            f"{name} {value}"
             for name in ("stream", "consumer", "action", "stream_seq", "deliveries", "reason", "group", "subject")
-            if event.get(name) not in (None, "")
+            if (value := getattr(event, name)) not in (None, "")
         )
-        about = {name: str(event.get(name, "")) for name in ("stream", "consumer")}
-        self._advisories.append({"time": time_s, "kind": kind, "text": text, "subject": subject, **about})
+        if len(self._advisories) >= ADVISORIES_MAX:
+            self._advisories.popleft()
+            self.dropped["older"] += 1
+        self._advisories.append(
+            {
+                "time": time_s,
+                "kind": _cut(event.type.rpartition(".")[2], NAME_MAX),
+                "text": _cut(text, TEXT_MAX),
+                "subject": _cut(subject, TEXT_MAX),
+                "stream": _cut(event.stream, NAME_MAX),
+                "consumer": _cut(event.consumer, NAME_MAX),
+            }
+        )
+
+    def _observe_ack(self, subject: str, payload: bytes, time_s: float) -> None:
+        """Record one ack sample of `$JS.EVENT.METRIC.CONSUMER.ACK.<stream>.<consumer>`."""
+        # The subject counts: who may publish there is a matter of permissions, what a payload says is not.
+        before, _, name = subject.rpartition(".")
+        key = before.rpartition(".")[2], name
+        row = self._consumers.get(key[0], {}).get(name)
+        if row is None or not row.info.config.sample_freq:
+            self.dropped["of unknown consumers"] += 1
+            return
+        sample = self._decoded(payload, _AckSample)
+        if sample is None:
+            return
+        times = self._ack_times.get(key)
+        if times is None:
+            while len(self._ack_times) >= SAMPLED_CONSUMERS_MAX:
+                self.dropped["older"] += len(self._ack_times.popitem(last=False)[1].ns)
+            times = self._ack_times[key] = _AckTimes()
+        self._ack_times.move_to_end(key)
+        times.add(sample.ack_time, time_s)
 
     def observe_pipeline(self, payload: bytes, time_s: float) -> None:
         """Record one progress report of a running pipeline."""
-        report = _decoded(payload)
-        if report is None or not isinstance(report.get("id"), str):
+        report = self._decoded(payload, _PipelineReport)
+        if report is None:
             return
-        self._pipelines.pop(report["id"], None)
+        self._pipelines.pop(report.id, None)
         if len(self._pipelines) >= PIPELINES_MAX:
             del self._pipelines[next(iter(self._pipelines))]
-        self._pipelines[report["id"]] = {**report, "seen": time_s}
+            self.dropped["older"] += 1
+        texts = {"name": NAME_MAX, "state": NAME_MAX, "error": ERROR_MAX}
+        self._pipelines[report.id] = {
+            name: _cut(value, texts[name]) if name in texts else value
+            for name, value in msgspec.structs.asdict(report).items()
+            if value is not None
+        } | {"seen": time_s}
+
+    def _decoded(self, payload: bytes, kind: type[EventT]) -> EventT | None:
+        """Return an event; None, and count it, when it is too large or something else."""
+        if len(payload) > EVENT_BYTES_MAX:
+            self.dropped["too large"] += 1
+            return None
+        try:
+            return msgspec.json.decode(payload, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.dropped["unreadable"] += 1
+            return None
+
+    def _expire(self, time_s: float) -> None:
+        """Drop events and reports that are too old."""
+        while self._advisories and time_s - self._advisories[0]["time"] > EVENTS_S:
+            self._advisories.popleft()
+        while self._ack_times and time_s - next(iter(self._ack_times.values())).seen_s > EVENTS_S:
+            self._ack_times.popitem(last=False)
+        for silent in [one for one, report in self._pipelines.items() if time_s - report["seen"] >= PIPELINE_SILENT_S]:
+            del self._pipelines[silent]
 
     def summary(self, time_s: float) -> dict[str, Any]:
         """Return what every page shows: the server, the totals, and what needs attention."""
+        self._expire(time_s)
         findings = self._findings(time_s)
         rows = self._streams.values()
         return {
@@ -191,10 +345,14 @@ class Board:
         found = [health_finding(self.health), *(row.finding for row in self._streams.values())]
         found += [row.finding for rows in self._consumers.values() for row in rows.values()]
         found += self._deaths(time_s)
+        if self._denials:
+            streams = "1 stream" if len(self._denials) == 1 else f"{len(self._denials):,} streams"
+            reason = next(iter(self._denials.values()))
+            found.append(Finding("warn", "denied", f"consumers of {streams} can't be listed: {reason}"))
         found += [
             Finding("bad", "failed", f"pipeline {report.get('name') or report['id']} failed" + _reason(report))
             for report in self._pipelines.values()
-            if report.get("state") == "failed" and time_s - report["seen"] < PIPELINE_SILENT_S
+            if report.get("state") == "failed"
         ]
         return sorted((one for one in found if one is not None), key=lambda one: (one.level != "bad", -one.weight))
 
@@ -206,10 +364,9 @@ class Board:
             if event["kind"] == "max_deliver" and time_s - event["time"] < DEATHS_S
         )
         return [
-            Finding(
-                "bad", "given up", f"gave up on {number:,} of its messages: no deliveries are left", stream, consumer
-            )
+            Finding("bad", "given up", f"{number:,} messages reached max_deliver", stream, consumer)
             for (stream, consumer), number in numbers.items()
+            if consumer in self._consumers.get(stream, {})
         ]
 
     def streams(self, listing: Listing, time_s: float, prefix: str = "") -> dict[str, Any]:
@@ -265,17 +422,13 @@ class Board:
         row = self._consumers.get(stream, {}).get(name)
         if row is None:
             return None
-        times = percentiles_ms(self._ack_times_ns.get((stream, name), ()))
-        return {**row.detail(listing.range, time_s), "ack_times": times}
+        times = self._ack_times.get((stream, name))
+        return {**row.detail(listing.range, time_s), "ack_times": {} if times is None else percentiles_ms(times.ns)}
 
 
-def _decoded(payload: bytes) -> dict[str, Any] | None:
-    """Return a JSON object; None for anything else that may be published."""
-    try:
-        value = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+def _cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters, the last of which says that there were more."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _reason(report: dict[str, Any]) -> str:

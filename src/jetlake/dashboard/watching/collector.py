@@ -1,23 +1,23 @@
-"""Feeds the board from a server: polls infos, listens to events. Needs nothing but a connection."""
+"""Samples a server for the board: polls infos, listens to events, keeps the history in a file."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from jetlake.client import Message
 from jetlake.dashboard.watching.board import Board
-from jetlake.dashboard.watching.history_file import HistoryFile
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
-from jetlake.errors import JetlakeError, NotFoundError
+from jetlake.errors import InvalidOptionError, JetlakeError, NotFoundError, PermissionsError
 from jetlake.model import replies, requests
 from jetlake.model.consumer import ConsumerInfo
-
-__all__ = ["PIPELINE_SUBJECT", "Collector"]
 
 PIPELINE_SUBJECT = "jetlake.pipeline.progress.>"
 """Where running pipelines say how far they are."""
@@ -31,6 +31,8 @@ REST_FACTOR, UNWATCHED_REST_FACTOR = 4, 20
 """A sample is followed by a rest of at least so many times its own duration: many streams are asked for less often."""
 REFUSED_S = 10.0
 """Time until a server is asked again that refused to answer, and has put it into its log."""
+DENIED_S = 60.0
+"""The same for the consumers of one stream that the user may not list."""
 GAP_FACTOR = 4
 """Samples further apart than so many intervals leave a gap."""
 SAVE_S = 60.0
@@ -69,6 +71,7 @@ class Collector:
         self._seen_s = 0.0
         self._refusal = ""
         """What a server that answers says against being asked: permissions that are missing, no JetStream."""
+        self._denied_until_s: dict[str, float] = {}
         self._summary: dict[str, Any] = {}
         self._sampled = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -93,7 +96,7 @@ class Collector:
             self._task = None
             await self._save()
 
-    async def samples(self) -> AsyncIterator[None]:
+    async def samples(self) -> AsyncGenerator[None, None]:
         """Yield one step a sample, beginning with the latest at once."""
         self._watchers += 1
         self._wanted.set()
@@ -128,7 +131,7 @@ class Collector:
     async def _save(self) -> None:
         self._saved_s = time.monotonic()
         if self._history is not None:
-            await asyncio.to_thread(self._history.save, self.board.dump())
+            await asyncio.to_thread(self._history.save, self.board.dump(time.time()))
 
     async def sample(self) -> None:
         """Take one sample of the server; one that does not answer is shown as such and asked again."""
@@ -159,9 +162,17 @@ class Collector:
         gap_s = GAP_FACTOR * max(self._between_s, UNWATCHED_S)
         await self._ask_streams(gap_s)
         names = self.board.stream_names()
+        turns = -(-len(names) // STREAMS_PER_SAMPLE)
         for name in self._next_streams(names):
-            turns = -(-len(names) // STREAMS_PER_SAMPLE)
-            self.board.observe_consumers(name, await self._consumers(name), time.time(), gap_s * turns)
+            if self._denied_until_s.get(name, 0.0) > time.monotonic():
+                continue
+            try:
+                self.board.observe_consumers(name, await self._consumers(name), time.time(), gap_s * turns)
+                self._denied_until_s.pop(name, None)
+            except PermissionsError as error:
+                # One stream that the user may not see does not hide the others.
+                self.board.observe_denial(name, str(error))
+                self._denied_until_s[name] = time.monotonic() + DENIED_S
         if self._connections is not None:
             self.board.connections = await self._connections()
         if self._health is not None:
@@ -186,6 +197,7 @@ class Collector:
             if not page.streams or offset >= page.total:
                 break
         self.board.drop_unlisted(names)
+        self._denied_until_s = {name: until for name, until in self._denied_until_s.items() if name in names}
 
     async def _consumers(self, stream: str) -> list[ConsumerInfo]:
         found: list[ConsumerInfo] = []
@@ -233,3 +245,101 @@ class Collector:
     async def consumer(self, stream: str, consumer: str, listing: Listing) -> dict[str, Any] | None:
         """Return one consumer; None when there is none."""
         return self.board.consumer(checked_name(stream), checked_name(consumer), listing, time.time())
+
+
+_VERSION = 1
+_BYTES_MAX = 256 * 1024 * 1024
+
+_Series = dict[str, dict[str, tuple[int, bytes, bytes]]]
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    created: str
+    series: _Series
+
+
+class _Content(msgspec.Struct, frozen=True):
+    version: int
+    kept: dict[str, _Kept]
+
+
+class HistoryFile:
+    """One file, replaced as a whole. It is a convenience: what can't be read or written is left out.
+
+    Args:
+        path: where it is; its folder is made when it is first written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> dict[str, Any]:
+        """Return what was saved last, by stream and consumer; nothing when it can't be read."""
+        try:
+            if self._path.stat().st_size > _BYTES_MAX:
+                return {}
+            content = msgspec.msgpack.decode(self._path.read_bytes(), type=_Content)
+        except (OSError, msgspec.DecodeError):
+            return {}
+        if content.version != _VERSION:
+            return {}
+        return {key: {"created": kept.created, "series": kept.series} for key, kept in content.kept.items()}
+
+    def save(self, histories: dict[str, Any]) -> None:
+        """Replace what was saved before: readers see the old file or the new one."""
+        aside = self._path.with_name(self._path.name + ".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(msgspec.msgpack.encode({"version": _VERSION, "kept": histories}))
+            aside.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+
+def connections_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+    """Return a function that gives what `/connz` says now, None when it does not answer.
+
+    Raises:
+        InvalidOptionError: not an http address.
+    """
+    return _asking(monitor_url, "/connz?limit=1024")
+
+
+def health_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+    """Return a function that gives what `/healthz` says now, None when it does not answer.
+
+    Raises:
+        InvalidOptionError: not an http address.
+    """
+    return _asking(monitor_url, "/healthz")
+
+
+def _asking(monitor_url: str, page: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+    if not monitor_url.startswith(("http://", "https://")):
+        raise InvalidOptionError(f"a monitoring address must begin with http:// or https://, not {monitor_url!r}")
+    url = monitor_url.rstrip("/") + page
+
+    def ask() -> dict[str, Any] | None:
+        try:
+            with _answer(url) as answer:
+                found = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+        except (OSError, msgspec.DecodeError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    return lambda: asyncio.to_thread(ask)
+
+
+def _answer(url: str) -> Any:
+    """Return the answer of the server, error statuses included."""
+    import urllib.error  # Not on a server that shows its own dashboard.
+    import urllib.request
+
+    try:
+        return urllib.request.urlopen(url, timeout=2)
+    except urllib.error.HTTPError as error:
+        return error

@@ -20,6 +20,8 @@ from jetlake.model.stream import ClusterInfo, StreamInfo, StreamSourceInfo
 
 __all__ = ["ConsumerRow", "StreamRow", "percentiles_ms"]
 
+SUBJECTS_SHOWN = 100
+"""How many subjects of a stream a table lists; its configuration has all of them."""
 _EMPTY: dict[str, Any] = {"start": 0, "step": 1, "mean": [], "high": []}
 
 
@@ -91,7 +93,7 @@ class StreamRow:
         config, state = self.info.config, self.info.state
         return {
             "name": config.name,
-            "subjects": list(config.subjects),
+            "subjects": _subjects(config.subjects),
             "retention": config.retention.value,
             "storage": config.storage.value,
             "messages": state.messages,
@@ -182,6 +184,11 @@ class ConsumerRow:
             "priority_groups": msgspec.to_builtins(info.priority_groups),
             "charts": self.series.windows(name, now_s),
         }
+
+
+def _subjects(subjects: tuple[str, ...]) -> list[str]:
+    more = len(subjects) - SUBJECTS_SHOWN
+    return list(subjects) if more <= 0 else [*subjects[:SUBJECTS_SHOWN], f"and {more:,} more"]
 
 
 def _cluster(cluster: ClusterInfo | None) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class ServerApi:
         try:
             return decode_reply(kind, answer.data)
         except msgspec.DecodeError as error:
-            raise ApiError(500, 0, f"the server's answer can't be read: {error}") from None
+            raise ApiError(500, 0, f"can't decode the server's response: {error}") from None
 
 
 def checked_name(text: str) -> str:
@@ -60,5 +60,5 @@ def checked_name(text: str) -> str:
         InvalidOptionError: it may not.
     """
     if not text or any(letter in ".*> \t\r\n" for letter in text):
-        raise InvalidOptionError(f"{text[:64]!r} can't be the name of a stream or consumer")
+        raise InvalidOptionError(f"{text[:64]!r} is not a valid name of a stream or consumer")
     return text

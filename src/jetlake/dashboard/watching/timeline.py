@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["RANGES", "Rate", "Timeline", "Timelines"]
+__all__ = ["HISTORY_S", "LONG_MAX", "RANGES", "Rate", "Timeline", "Timelines", "newest_s"]
 
 RANGES: dict[str, tuple[int, int]] = {
     "5m": (2, 150),
@@ -16,6 +17,8 @@ RANGES: dict[str, tuple[int, int]] = {
     "7d": (3600, 168),
 }
 """The ranges a chart can show: seconds a slot, and number of slots. Older slots fall out."""
+HISTORY_S = max(step_s * slots for step_s, slots in RANGES.values())
+"""The time that the longest range shows."""
 LIVE = "5m"
 """The range that every timeline has."""
 LONG_MAX = 2000
@@ -136,6 +139,19 @@ class Timeline:
         for name, ring in self._rings.items():
             if name in dumped:
                 ring.load(*dumped[name])
+
+
+def newest_s(series: Mapping[str, Mapping[str, tuple[int, bytes, bytes]]]) -> float:
+    """Return the time of the newest sample in dumped timelines; 0 without any."""
+    return max(
+        (
+            float((last + 1) * RANGES[name][0])
+            for dumped in series.values()
+            for name, (last, _, _) in dumped.items()
+            if name in RANGES
+        ),
+        default=0.0,
+    )
 
 
 class Timelines:

@@ -31,6 +31,8 @@ class ArchivedState(NamedTuple):
     """The highest one that is known to have been used."""
     created_ns: int = 0
     """When the stream was created; 0 where the archive does not tell."""
+    messages: int = 0
+    """How many messages the stream had when the backup began; some may have been removed before they were read."""
 
 
 class ArchivedMessage(NamedTuple):

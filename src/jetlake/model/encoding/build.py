@@ -12,9 +12,9 @@ import msgspec
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import nanoseconds
-from jetlake.model.encoding.times import time_text
+from jetlake.model.encoding.times import start_text, time_text
 
-__all__ = ["build"]
+__all__ = ["build", "suggestion"]
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -32,7 +32,7 @@ def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
     values = {}
     for name, value in options.items():
         if name not in hints:
-            raise ConfigError(f"{kind.__name__} has no field {name!r}; {_suggestion(name, hints)}")
+            raise ConfigError(f"{kind.__name__} has no field {name!r}; {suggestion(name, hints)}")
         if value is not None:
             values[name] = _converted(f"{kind.__name__}.{name}", hints[name], value)
     try:
@@ -43,7 +43,8 @@ def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
     return built
 
 
-def _suggestion(name: str, fields: Iterable[str]) -> str:
+def suggestion(name: str, fields: Iterable[str]) -> str:
+    """Return the field that a mistyped name may mean, or else all fields there are."""
     from difflib import get_close_matches  # Only for those who mistyped.
 
     near = get_close_matches(name, fields, n=1, cutoff=0.7)
@@ -80,6 +81,8 @@ def _converted_scalar(where: str, hint: Any, value: Any) -> Any:
         try:
             if holds == "duration":
                 return nanoseconds(value)
+            if holds == "start":
+                return start_text(value)
             if holds == "time":
                 return time_text(value)
         except ConfigError as error:

@@ -24,6 +24,10 @@ __all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode", "prepare_stri
 T = TypeVar("T")
 
 _PATTERN = re.compile(r"`str` matching regex '.*'")
+# Every escape, so that a backslash which is escaped itself begins none. Two halves of a pair are one escape.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 INPUT_BYTES_MAX = 64 * 1024 * 1024
 """The longest JSON text that is read: the largest payload that a server may allow."""
@@ -45,8 +49,10 @@ def decode(kind: type[T], data: bytes) -> T:
     except msgspec.ValidationError as error:
         if b"null" not in data:
             raise DecodeError(_reason(error)) from None
-        return _convert(kind, _read(data))
+        return _convert(kind, _without_nulls(_read(data)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if (paired := _without_lone_surrogates(data)) != data:
+            return decode(kind, paired)
         raise DecodeError(_reason(error)) from None
 
 
@@ -57,7 +63,8 @@ def decode_strict(kind: type[T], data: bytes) -> T:
         DecodeError: not JSON, JSON of another shape, or an unknown field.
     """
     raw = _read(data)
-    value = _convert(kind, raw)
+    # Lists may be long; most requests have no null.
+    value = _convert(kind, _without_nulls(raw) if b"null" in data else raw)
     unknown = _unknown_field(kind, raw)
     if unknown is not None:
         raise DecodeError(f'json: unknown field "{unknown}"')
@@ -94,12 +101,21 @@ def _read(data: bytes) -> Any:
     try:
         return msgspec.json.decode(_bounded(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if (paired := _without_lone_surrogates(data)) != data:
+            return _read(paired)
         raise DecodeError(_reason(error)) from None
+
+
+def _without_lone_surrogates(data: bytes) -> bytes:
+    r"""Return the JSON with `\ufffd` for each half of a surrogate pair that has no other half, as Go reads it."""
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], data)
 
 
 def _convert(kind: type[T], raw: Any) -> T:
     try:
-        return msgspec.convert(_without_nulls(raw), kind)
+        return msgspec.convert(raw, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DecodeError(_reason(error)) from None
 
@@ -120,6 +136,9 @@ def _without_nulls(raw: Any) -> Any:
     return raw
 
 
+_NESTED = frozenset({dict, list})
+
+
 def _unknown_field(kind: Any, raw: Any) -> str | None:
     """Return the first name in the JSON, in its own order, that no Struct on its way has."""
     if isinstance(raw, dict):
@@ -132,8 +151,11 @@ def _unknown_field(kind: Any, raw: Any) -> str | None:
             unknown = _unknown_field(fields[name], value)
             if unknown is not None:
                 return unknown
-    elif isinstance(raw, list):
+    elif isinstance(raw, list) and kind is not None and (fields := _struct_fields(kind)) is not None:
         for item in raw:
+            # Lists may be long, and most of their entries have nothing to look into.
+            if isinstance(item, dict) and item.keys() <= fields.keys() and _NESTED.isdisjoint(map(type, item.values())):
+                continue
             unknown = _unknown_field(kind, item)
             if unknown is not None:
                 return unknown

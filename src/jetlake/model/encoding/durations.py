@@ -11,8 +11,6 @@ from datetime import timedelta
 
 from jetlake.errors import ConfigError
 
-__all__ = ["NANOSECONDS_PER_SECOND", "Seconds", "format_duration", "nanoseconds", "parse_duration", "seconds"]
-
 NANOSECONDS_PER_SECOND = 1_000_000_000
 
 Seconds = float | timedelta
@@ -112,3 +110,21 @@ def _decimal(value: int, unit: int) -> str:
         return str(whole)
     digits = len(str(unit)) - 1
     return f"{whole}.{fraction:0{digits}d}".rstrip("0")
+
+
+FOREVER = -1
+"""TTL `never`: exempt from the stream's `max_age` as well."""
+
+
+def parse_lifetime(text: bytes) -> int | None:
+    """Parse `90`, `2m` or `never` in any case (`FOREVER`) into nanoseconds; None when malformed or under a second."""
+    if text.lower() == b"never":
+        return FOREVER
+    if text.isdigit():
+        seconds = int(text) if len(text) <= 9 else 0
+        return seconds * NANOSECONDS_PER_SECOND if seconds else None
+    try:
+        lifetime_ns = parse_duration(text.decode("utf-8", "replace"))
+    except ConfigError:
+        return None
+    return lifetime_ns if lifetime_ns >= NANOSECONDS_PER_SECOND else None

@@ -15,6 +15,7 @@ __all__ = [
     "Int64",
     "Nanoseconds",
     "Sequence",
+    "StartTime",
     "Timestamp",
     "Value",
     "always",
@@ -38,6 +39,9 @@ sequence, and no stream comes from here to there message by message."""
 
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, extra={"holds": "duration"})]
 """A duration as the wire has it; `jetlake.model.encoding.durations` converts to and from seconds."""
+
+StartTime = Annotated[str, msgspec.Meta(pattern=TIME_PATTERN, extra={"holds": "start"})]
+"""A time by which messages are looked for, as text; in years that servers can count when it is built from options."""
 
 Timestamp = Annotated[str, msgspec.Meta(pattern=TIME_PATTERN, extra={"holds": "time"})]
 """An RFC 3339 time, kept as it was written; `jetlake.model.encoding.times` converts to and from nanoseconds."""

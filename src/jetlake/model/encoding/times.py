@@ -9,7 +9,16 @@ from functools import lru_cache
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 
-__all__ = ["TIME_PATTERN", "ZERO_TIME", "format_time", "parse_time", "time_text"]
+__all__ = [
+    "TIME_PATTERN",
+    "ZERO_TIME",
+    "countable",
+    "format_time",
+    "parse_time",
+    "start_text",
+    "time_text",
+    "wire_time",
+]
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """How the wire says "never": the first second of year one."""
@@ -19,6 +28,10 @@ TIME_PATTERN = (
     r"(?:\.[0-9]{1,30})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\Z"
 )
 """What a time on the wire looks like; `parse_time` checks the calendar besides."""
+
+# Servers count nanoseconds since 1970 in 64 bits, from 1677 to 2262, and what is beyond wraps around to the other end.
+# Whole seconds inside of that, so that adding a nanosecond does no harm either.
+_WIRE_SECONDS_MAX = (1 << 63) // NANOSECONDS_PER_SECOND - 1
 
 _SHAPE = re.compile(TIME_PATTERN)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -69,6 +82,20 @@ def format_time(time_ns: int) -> str:
     return f"{text}.{fraction_ns:09d}".rstrip("0") + "Z" if fraction_ns else text + "Z"
 
 
+def countable(time_ns: int) -> int:
+    """Return a time that servers can count: one before 1677 or after 2262 as the nearest of these."""
+    limit_ns = _WIRE_SECONDS_MAX * NANOSECONDS_PER_SECOND
+    return max(-limit_ns, min(time_ns, limit_ns))
+
+
+def wire_time(time_ns: int) -> str:
+    """Return a time by which a server looks for messages, or plans one, as a text that it can count.
+
+    No message is stored before 1677 or after 2262, so the nearest countable time means the same messages.
+    """
+    return format_time(countable(time_ns))
+
+
 def time_text(value: str | datetime) -> str:
     """Return what callers wrote for a time, as the wire's text in UTC; a datetime without a zone is local time.
 
@@ -79,7 +106,20 @@ def time_text(value: str | datetime) -> str:
         return format_time(parse_time(value))
     if not isinstance(value, datetime):
         raise ConfigError(f"a time is a text or a datetime, not {value!r}")
-    moment = value.astimezone(UTC)
+    try:
+        moment = value.astimezone(UTC)
+    except (OverflowError, ValueError):
+        # At the edges of the calendar the time zone leads out of it.
+        moment = value.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return format_time(microseconds * 1_000)
+
+
+def start_text(value: str | datetime) -> str:
+    """Return what callers wrote for a time by which a server looks for messages, or plans one; see `wire_time`.
+
+    Raises:
+        ConfigError: a text that is not a time.
+    """
+    return wire_time(parse_time(time_text(value)))

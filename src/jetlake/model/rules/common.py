@@ -1,14 +1,16 @@
-"""Shared by the rules of streams and consumers: two general errors, and checks of metadata, times and transforms."""
+"""Shared by the rules of streams and consumers: two general errors, and checks of metadata, times and lists."""
 
 from __future__ import annotations
 
 from jetlake.errors import ApiError, ConfigError, api_error
 from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.steps import Steps
 from jetlake.model.stream import SubjectTransform
 from jetlake.model.transforms import compile_transform
+from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
 from jetlake.protocol.subjects import is_valid_config
 
-__all__ = ["check_transform", "invalid_config", "metadata_bytes", "pedantic_error", "utc_time"]
+__all__ = ["check_transform", "invalid_config", "matcher_of", "metadata_bytes", "pedantic_error", "utc_time"]
 
 
 def invalid_config(reason: str) -> ApiError:
@@ -50,3 +52,10 @@ def check_transform(transform: SubjectTransform, *, source_code: int, destinatio
         compile_transform(transform.src, transform.dest)
     except ConfigError as error:
         raise api_error(destination_code, err=str(error)) from None
+
+
+def matcher_of(patterns: list[bytes]) -> Steps[PatternMatcher]:
+    """Return what compares patterns of a configuration with all the others."""
+    known = PatternSet()
+    yield from known.add_in_steps(patterns)
+    return PatternMatcher(known)

@@ -13,44 +13,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from jetlake.errors import api_error
+from jetlake.model.account import AccountLimits
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.encoding.durations import format_duration
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, RetentionPolicy
 from jetlake.model.requests import ConsumerCreateRequest
-from jetlake.model.rules.common import invalid_config, metadata_bytes
-from jetlake.model.rules.consumer_defaults import (
-    ALONE,
-    FLOW_CONTROL_HEARTBEAT,
-    ConsumerRules,
-    with_defaults,
-    with_lifetime,
-)
+from jetlake.model.rules.common import invalid_config, matcher_of, metadata_bytes, pedantic_error, utc_time
 from jetlake.model.rules.limits import (
+    ACK_WAIT_DEFAULT,
     DESCRIPTION_BYTES_MAX,
+    INACTIVE_THRESHOLD_DEFAULT,
+    MAX_ACK_PENDING_DEFAULT,
+    MAX_WAITING_DEFAULT,
     METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
+    PRIORITY_TIMEOUT_DEFAULT,
+    ServerLimits,
     is_valid_name,
 )
-from jetlake.model.rules.pattern_set import PatternSet
+from jetlake.model.steps import Steps, finish
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import has_wildcards, is_subset, is_valid_config
 
-__all__ = [
-    "ALONE",
-    "ConsumerRules",
-    "check_consumer",
-    "check_consumer_request",
-    "check_consumer_update",
-    "check_group_name",
-    "check_workqueue",
-]
-
 _NAME_RULE = "can not contain '.', '*', '>', '\\', '/'"
 _GROUP_NAME = re.compile(r"[A-Za-z0-9/_=-]{1,16}\Z")
+_SUBJECTS_PER_STEP = 128
 _MILLISECOND = 1_000_000
 _SHORTEST_HEARTBEAT = 100 * _MILLISECOND
 
@@ -63,6 +55,25 @@ _POLICY_WORDS = {
     DeliverPolicy.BY_START_TIME: "by start time",
     DeliverPolicy.LAST_PER_SUBJECT: "last per subject",
 }
+FLOW_CONTROL_HEARTBEAT = NANOSECONDS_PER_SECOND
+"""The heartbeat that goes with the flow control ack policy, nanoseconds."""
+
+
+class ConsumerRules(NamedTuple):
+    """The context of the checks: the stream, and the limits of server and account."""
+
+    stream: StreamConfig = StreamConfig(num_replicas=1)
+    """The configuration of the stream."""
+    pedantic: bool = False
+    """Refuse what would otherwise be corrected in silence."""
+    server: ServerLimits = ServerLimits()
+    """The server's own limits."""
+    account: AccountLimits = AccountLimits()
+    """The account's limits."""
+
+
+ALONE = ConsumerRules()
+"""Nothing but the configuration itself: a stream without subjects and limits."""
 
 
 def check_consumer_request(
@@ -109,16 +120,21 @@ def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Cons
     Raises:
         ApiError: the first rule that it breaks.
     """
+    return finish(check_consumer_in_steps(config, rules))
+
+
+def check_consumer_in_steps(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Steps[ConsumerConfig]:
+    """Do the same in steps: lists of filters, and of the stream's subjects, may be long."""
     config = with_defaults(config, rules)
     _check_names(config)
     _check_replicas(config, rules)
     _check_acks(config)
     if config.is_push:
-        _check_push(config, rules.stream)
+        yield from _check_push(config, rules.stream)
     else:
         _check_pull(config, rules)
     _check_limits(config, rules)
-    _check_filters(config)
+    yield from _check_filters(config)
     _check_start(config)
     _check_rest(config)
     _check_priority(config)
@@ -130,6 +146,14 @@ def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Cons
 def check_consumer_update(
     old: ConsumerConfig, new: ConsumerConfig, rules: ConsumerRules = ALONE, *, is_deliver_subject_in_use: bool = False
 ) -> ConsumerConfig:
+    """Take all steps of `check_consumer_update_in_steps` at once."""
+    steps = check_consumer_update_in_steps(old, new, rules, is_deliver_subject_in_use=is_deliver_subject_in_use)
+    return finish(steps)
+
+
+def check_consumer_update_in_steps(
+    old: ConsumerConfig, new: ConsumerConfig, rules: ConsumerRules = ALONE, *, is_deliver_subject_in_use: bool = False
+) -> Steps[ConsumerConfig]:
     """Check a change to the whole configuration `new`, and return that with all defaults filled in.
 
     Whatever an update says, a durable consumer stays durable, and the time until which it is paused stays: that has a
@@ -142,7 +166,8 @@ def check_consumer_update(
         ApiError: the first rule that it breaks; 10012 for what cannot be changed.
     """
     durable_name = new.durable_name or old.durable_name
-    new = check_consumer(replace(new, durable_name=durable_name, pause_until=old.pause_until), rules)
+    new = replace(new, durable_name=durable_name, pause_until=old.pause_until)
+    new = yield from check_consumer_in_steps(new, rules)
     for name, reason in (
         ("deliver_policy", "deliver policy can not be updated"),
         ("mem_storage", "storage type can not be updated"),
@@ -174,13 +199,15 @@ def check_consumer_update(
     return new
 
 
-def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_update: bool = False) -> None:
+def check_workqueue(
+    config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_update: bool = False
+) -> Steps[None]:
     """Check a consumer on a work queue, of which every message belongs to one consumer.
 
     Consumers that feed a mirror or source are free of them, and do not count as other consumers.
 
     Args:
-        others: the configurations of the stream's other consumers.
+        others: the configurations of the stream's other consumers, or of those that may want the same messages.
         is_update: whether the consumer exists, in which case only its filters are looked at.
 
     Raises:
@@ -198,9 +225,12 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *,
         return
     if not config.filters and not is_update:
         raise api_error(10099)
-    taken = PatternSet(subject.encode() for other in others for subject in other.filters or (">",))
-    if any(taken.overlaps(subject.encode()) for subject in config.filters or (">",)):
-        raise api_error(10100)
+    taken = yield from matcher_of([subject.encode() for other in others for subject in other.filters or (">",)])
+    for index, subject in enumerate(config.filters or (">",)):
+        if index and not index % _SUBJECTS_PER_STEP:
+            yield
+        if taken.overlaps(subject.encode()):
+            raise api_error(10100)
 
 
 def check_group_name(group: str) -> None:
@@ -257,14 +287,17 @@ def _check_acks(config: ConsumerConfig) -> None:
         raise api_error(10107, max=DESCRIPTION_BYTES_MAX)
 
 
-def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
+def _check_push(config: ConsumerConfig, stream: StreamConfig) -> Steps[None]:
     subject = config.deliver_subject.encode()
     if has_wildcards(subject):
         raise api_error(10079)
     if not is_valid_config(subject):
         raise api_error(10112)
-    if any(is_subset(subject, captured.encode()) for captured in stream.subjects):
-        raise api_error(10081)
+    for index, captured in enumerate(stream.subjects):
+        if is_subset(subject, captured.encode()):
+            raise api_error(10081)
+        if index and not index % _SUBJECTS_PER_STEP:
+            yield
     if config.max_waiting != 0:
         raise api_error(10080)
     if config.max_ack_pending > 0 and config.ack_policy is AckPolicy.NONE:
@@ -302,7 +335,7 @@ def _check_limits(config: ConsumerConfig, rules: ConsumerRules) -> None:
             raise api_error(10091)
 
 
-def _check_filters(config: ConsumerConfig) -> None:
+def _check_filters(config: ConsumerConfig) -> Steps[None]:
     if config.filter_subject and config.filter_subjects:
         raise api_error(10136)
     if config.filter_subject and not is_valid_config(config.filter_subject.encode()):
@@ -310,14 +343,14 @@ def _check_filters(config: ConsumerConfig) -> None:
     if "" in config.filter_subjects:
         raise api_error(10139)
     filters = [filter_subject.encode() for filter_subject in config.filters]
-    others = PatternSet(filters)
-    for ours in filters:
+    others = yield from matcher_of(filters)
+    for index, ours in enumerate(filters):
+        if index and not index % _SUBJECTS_PER_STEP:
+            yield
         if not is_valid_config(ours):
             raise invalid_config("invalid subject")
-        others.remove(ours)
-        if others.covers(ours):
+        if others.covers(ours, is_member=True):
             raise api_error(10138)
-        others.add(ours)
 
 
 def _check_start(config: ConsumerConfig) -> None:
@@ -374,3 +407,127 @@ def _check_priority(config: ConsumerConfig) -> None:
         check_group_name(group)
     if len(config.priority_groups) > 1:
         raise invalid_config("consumer can only have one priority group")
+
+
+def with_defaults(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
+    """Return the configuration as it is checked: with defaults, and without what is corrected in silence.
+
+    Raises:
+        ApiError: 10157, something would be corrected and the request is pedantic.
+    """
+    config = _with_priority_acks(config, rules)
+    config = _without_negatives(config, rules)
+    return _with_zeros_filled(config, rules)
+
+
+def with_durable_position(config: ConsumerConfig, retention: RetentionPolicy) -> ConsumerConfig:
+    """Return the configuration of a consumer that feeds a mirror or source, on a stream of that retention policy.
+
+    Where consumed messages leave, its position must survive, and it may take no message that is not stored: it becomes
+    a durable consumer that is acknowledged through flow control.
+    """
+    if retention is RetentionPolicy.LIMITS or not (config.direct and config.sourcing):
+        return config
+    return replace(
+        config,
+        durable_name=config.name,
+        direct=False,
+        ack_policy=AckPolicy.FLOW_CONTROL,
+        ack_wait=0,
+        max_deliver=-1,
+        inactive_threshold=0,
+    )
+
+
+def with_lifetime(config: ConsumerConfig) -> ConsumerConfig:
+    """Return the configuration as it is stored: an ephemeral consumer ends some time after its last use."""
+    if config.durable_name or config.inactive_threshold > 0:
+        return config
+    return replace(config, inactive_threshold=INACTIVE_THRESHOLD_DEFAULT)
+
+
+def _with_priority_acks(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
+    is_wrong = config.ack_policy is not AckPolicy.EXPLICIT
+    if config.priority_policy is PriorityPolicy.NONE or config.is_push or not is_wrong:
+        return config
+    if rules.pedantic:
+        raise pedantic_error("ack_policy must be explicit if a priority policy is set")
+    return replace(config, ack_policy=AckPolicy.EXPLICIT)
+
+
+def _without_negatives(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
+    """Replace negative numbers by their defaults, unless the request is pedantic."""
+    changes: dict[str, Any] = {}
+    for name, lowest, default, reason in (
+        ("max_deliver", -1, -1, "must be set to -1"),
+        ("max_waiting", 0, 0, "must not be negative"),
+        ("max_ack_pending", -1, -1, "must be set to -1"),
+        ("max_batch", 0, 0, "must not be negative"),
+        ("max_expires", 0, 0, "must not be negative"),
+        ("max_bytes", 0, 0, "must not be negative"),
+        ("idle_heartbeat", 0, 0, "must not be negative"),
+        ("inactive_threshold", 0, 0, "must not be negative"),
+        ("priority_timeout", 0, 0, "must not be negative"),
+    ):
+        if getattr(config, name) < lowest:
+            if rules.pedantic:
+                raise pedantic_error(f"{name} {reason}")
+            changes[name] = default
+    return replace(config, **changes) if changes else config
+
+
+def _with_zeros_filled(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
+    changes: dict[str, Any] = {
+        "max_deliver": config.max_deliver or -1,
+        "ack_wait": _ack_wait(config, rules),
+        **_limits_of_the_stream(config, rules),
+        **_pull_defaults(config, rules),
+    }
+    if changes.get("max_ack_pending", config.max_ack_pending) == 0 and config.ack_policy is not AckPolicy.NONE:
+        bounds = [limit for limit in (rules.server.max_ack_pending, rules.account.max_ack_pending) if limit > 0]
+        changes["max_ack_pending"] = min(MAX_ACK_PENDING_DEFAULT, *bounds) if bounds else MAX_ACK_PENDING_DEFAULT
+    if config.ack_policy is AckPolicy.FLOW_CONTROL and not rules.pedantic:
+        changes["flow_control"] = True
+        changes["idle_heartbeat"] = FLOW_CONTROL_HEARTBEAT
+    for name in ("opt_start_time", "pause_until"):
+        time = getattr(config, name)
+        if time is not None:
+            changes[name] = utc_time(time)
+    return replace(config, **changes)
+
+
+def _ack_wait(config: ConsumerConfig, rules: ConsumerRules) -> int:
+    """Return the ack wait; the first back-off value where there is one."""
+    waits_for_acks = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
+    ack_wait = config.ack_wait or (ACK_WAIT_DEFAULT if waits_for_acks else 0)
+    if not config.backoff:
+        return ack_wait
+    if rules.pedantic and ack_wait != config.backoff[0]:
+        raise pedantic_error("first backoff value has to equal batch AckWait")
+    return config.backoff[0]
+
+
+def _limits_of_the_stream(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
+    """Return the stream's limits for consumers, where the configuration leaves them to it."""
+    limits = rules.stream.consumer_limits
+    changes = {}
+    for name in ("max_ack_pending", "inactive_threshold"):
+        if getattr(config, name) == 0:
+            if rules.pedantic and getattr(limits, name) > 0:
+                raise pedantic_error(f"{name} must be set if it's configured in stream limits")
+            changes[name] = getattr(limits, name)
+    return changes
+
+
+def _pull_defaults(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
+    """Return the defaults that only pull consumers have."""
+    if config.is_push:
+        return {}
+    changes: dict[str, Any] = {"max_waiting": config.max_waiting or MAX_WAITING_DEFAULT}
+    if config.max_batch == 0 and rules.server.max_request_batch > 0:
+        if rules.pedantic:
+            raise pedantic_error("max_request_batch must be set if it's JetStream limits are set")
+        changes["max_batch"] = rules.server.max_request_batch
+    if config.priority_policy is PriorityPolicy.PINNED_CLIENT and config.priority_timeout == 0:
+        changes["priority_timeout"] = PRIORITY_TIMEOUT_DEFAULT
+    return changes

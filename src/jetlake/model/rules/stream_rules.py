@@ -10,18 +10,27 @@ The reasons are in decision 4 (docs/decisions).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
 from jetlake.model.account import AccountLimits
+from jetlake.model.api import API_PREFIX
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
 from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.model.enums import DiscardPolicy, PersistMode, RetentionPolicy, StorageType
-from jetlake.model.rules.common import check_transform, invalid_config, metadata_bytes, pedantic_error
+from jetlake.model.rules.common import (
+    check_transform,
+    invalid_config,
+    matcher_of,
+    metadata_bytes,
+    pedantic_error,
+    utc_time,
+)
 from jetlake.model.rules.limits import (
     DESCRIPTION_BYTES_MAX,
     DUPLICATE_WINDOW_DEFAULT,
@@ -31,24 +40,24 @@ from jetlake.model.rules.limits import (
     ServerLimits,
     is_valid_name,
 )
-from jetlake.model.rules.pattern_set import PatternSet
-from jetlake.model.rules.source_rules import StreamLookup, check_copies, check_copy_filters, no_streams
-from jetlake.model.stream import Placement, StreamConfig
+from jetlake.model.source_names import index_name
+from jetlake.model.steps import Steps, finish
+from jetlake.model.stream import ExternalStream, Placement, StreamConfig, StreamSource
 from jetlake.model.transforms import compile_transform
-from jetlake.protocol.subjects import is_subset, is_valid_config, overlaps
+from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish, overlaps
 
-__all__ = [
-    "StreamRules",
-    "check_consumers_within",
-    "check_stream_config",
-    "check_stream_create",
-    "check_stream_request",
-    "check_stream_update",
-]
-
+_SUBJECTS_PER_STEP = 128
 _SHORTEST_WINDOW = 100_000_000  # 100 ms: nothing is remembered or kept for less
 _NAME_RULE = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
 _API_SPACES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
+
+StreamLookup = Callable[[str], StreamConfig | None]
+"""Gives the configuration of a stream of the account by its name, or None."""
+
+
+def no_streams(name: str) -> StreamConfig | None:
+    """Look up nothing: for checks without the account's other streams."""
+    return None
 
 
 class StreamRules(NamedTuple):
@@ -100,14 +109,19 @@ def check_stream_config(config: StreamConfig, rules: StreamRules = ALONE) -> Str
     Raises:
         ApiError: the first rule that it breaks.
     """
+    return finish(check_stream_config_in_steps(config, rules))
+
+
+def check_stream_config_in_steps(config: StreamConfig, rules: StreamRules = ALONE) -> Steps[StreamConfig]:
+    """Do the same in steps: lists of subjects, sources and transforms may be long."""
     _check_texts(config)
     config = _with_limits(config, rules)
     config = _with_duplicate_window(config, rules)
     config = _with_features(config, rules)
-    config = check_copies(config, rules.lookup, is_pedantic=rules.pedantic)
-    config = _with_subjects(config)
+    config = yield from check_copies(config, rules.lookup, is_pedantic=rules.pedantic)
+    config = yield from _with_subjects(config)
     _check_account(config, rules.account)
-    config = _with_republish(config, rules)
+    config = yield from _with_republish(config, rules)
     if config.placement == Placement():
         config = replace(config, placement=None)
     if config.placement is not None and config.placement.preferred:
@@ -126,7 +140,15 @@ def check_stream_update(old: StreamConfig, new: StreamConfig, rules: StreamRules
     Raises:
         ApiError: the first rule that it breaks.
     """
-    new = check_stream_config(new, rules)
+    return check_stream_change(old, check_stream_config(new, rules))
+
+
+def check_stream_change(old: StreamConfig, new: StreamConfig) -> StreamConfig:
+    """Check a change to a configuration that is valid by itself and has all defaults filled in.
+
+    Raises:
+        ApiError: the first rule that the change breaks.
+    """
     if new.name != old.name:
         raise invalid_config("stream configuration name must match original")
     for is_forbidden, reason in (
@@ -304,17 +326,23 @@ def _with_delete_markers(config: StreamConfig, rules: StreamRules) -> StreamConf
     return config
 
 
-def _with_subjects(config: StreamConfig) -> StreamConfig:
+def _with_subjects(config: StreamConfig) -> Steps[StreamConfig]:
     subjects = config.subjects
     if not subjects:
         if config.mirror is None and not config.sources:
             return replace(config, subjects=(config.name,))
         return config
-    valid = [subject for subject in subjects if is_valid_config(subject.encode())]
-    others = PatternSet(subject.encode() for subject in valid)
-    for index, subject in enumerate(subjects):
-        pattern = subject.encode()
-        if not is_valid_config(pattern):
+    patterns = [subject.encode() for subject in subjects]
+    valid: set[bytes] = set()
+    for start in range(0, len(patterns), _SUBJECTS_PER_STEP):
+        if start:
+            yield
+        valid.update(filter(is_valid_config, patterns[start : start + _SUBJECTS_PER_STEP]))
+    others = yield from matcher_of([pattern for pattern in patterns if pattern in valid])
+    for index, pattern in enumerate(patterns):
+        if index and not index % _SUBJECTS_PER_STEP:
+            yield
+        if pattern not in valid:
             raise invalid_config("invalid subject")
         if pattern == b">":
             if not config.no_ack:
@@ -323,15 +351,16 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise invalid_config("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(pattern)
-        others.remove(pattern)
-        if others.overlaps(pattern):
-            other = next(other for other in valid[index + 1 :] if overlaps(other.encode(), pattern))
-            raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
+        if others.overlaps(pattern, is_member=True):
+            other = next(other for other in patterns[index + 1 :] if other in valid and overlaps(other, pattern))
+            raise invalid_config(f'subject "{pattern.decode()}" overlaps with "{other.decode()}"')
     return config
 
 
 def _check_reserved(pattern: bytes) -> None:
     """Refuse subjects of the API to a stream with acknowledgements, which would collide with the API's answers."""
+    if not pattern.startswith((b"$", b"*", b">")):
+        return
     if any(overlaps(pattern, space) for space in _API_SPACES) and not is_subset(pattern, b"$JS.EVENT.>"):
         raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
     if overlaps(pattern, b"$SYS.>") and not is_subset(pattern, b"$SYS.ACCOUNT.>"):
@@ -347,7 +376,7 @@ def _check_account(config: StreamConfig, account: AccountLimits) -> None:
         raise api_error(10122)
 
 
-def _with_republish(config: StreamConfig, rules: StreamRules) -> StreamConfig:
+def _with_republish(config: StreamConfig, rules: StreamRules) -> Steps[StreamConfig]:
     """Check the subject transform, and the republish directive, which may follow from it."""
     transform = config.subject_transform
     if transform is not None:
@@ -364,11 +393,213 @@ def _with_republish(config: StreamConfig, rules: StreamRules) -> StreamConfig:
         if rules.pedantic:
             raise pedantic_error("implicit republish based on subject transform")
         republish = replace(republish, src=transform.dest, dest=transform.dest)
-    if any(overlaps(republish.dest.encode(), subject.encode()) for subject in config.subjects):
-        raise invalid_config("stream configuration for republish destination forms a cycle")
+    destination = republish.dest.encode()
+    for index, subject in enumerate(config.subjects):
+        if overlaps(destination, subject.encode()):
+            raise invalid_config("stream configuration for republish destination forms a cycle")
+        if index and not index % _SUBJECTS_PER_STEP:
+            yield
     try:
         compile_transform(republish.src, republish.dest)
     except ConfigError:
         names = f"'{republish.src}' to '{republish.dest}'"
         raise invalid_config(f"stream configuration for republish with transform from {names} not valid") from None
     return replace(config, republish=republish)
+
+
+def check_copies(config: StreamConfig, lookup: StreamLookup, *, is_pedantic: bool) -> Steps[StreamConfig]:
+    """Check the mirror or the sources; a mirror takes over its origin's permission for direct reads.
+
+    Raises:
+        ApiError: the first rule that is broken.
+    """
+    config = _with_utc_times(config)
+    if config.mirror is not None:
+        config = yield from _with_mirror(config, config.mirror, lookup, is_pedantic=is_pedantic)
+    yield from _check_sources(config, lookup)
+    yield from _check_prefixes(config, lookup)
+    _check_cycles(config, lookup)
+    return config
+
+
+def _with_utc_times(config: StreamConfig) -> StreamConfig:
+    mirror = config.mirror
+    if mirror is not None and mirror.opt_start_time is not None:
+        config = replace(config, mirror=replace(mirror, opt_start_time=utc_time(mirror.opt_start_time)))
+    if any(source.opt_start_time for source in config.sources):
+        sources = [
+            replace(source, opt_start_time=utc_time(source.opt_start_time)) if source.opt_start_time else source
+            for source in config.sources
+        ]
+        config = replace(config, sources=tuple(sources))
+    return config
+
+
+def _with_mirror(
+    config: StreamConfig, mirror: StreamSource, lookup: StreamLookup, *, is_pedantic: bool
+) -> Steps[StreamConfig]:
+    for is_forbidden, err_code in (
+        (config.first_seq > 0, 10143),
+        (config.subjects, 10034),
+        (config.sources, 10031),
+        (config.allow_msg_counter, 10173),
+        (config.allow_atomic, 10198),
+        (config.allow_batched, 10209),
+        (config.allow_msg_schedules, 10186),
+        (_has_bad_consumer(mirror), 10213),
+        (mirror.filter_subject and mirror.subject_transforms, 10150),
+    ):
+        if is_forbidden:
+            raise api_error(err_code)
+    if config.subject_delete_marker_ttl > 0:
+        raise invalid_config("subject delete markers forbidden on mirrors")
+    others = yield from matcher_of([transform.src.encode() for transform in mirror.subject_transforms])
+    for transform in mirror.subject_transforms:
+        yield
+        check_transform(transform, source_code=10151, destination_code=10154)
+        if others.overlaps(transform.src.encode(), is_member=True):
+            raise api_error(10152)
+    if mirror.external is not None:
+        return config
+    if not is_valid_name(mirror.name):
+        raise api_error(10142)
+    origin = lookup(mirror.name)
+    if origin is None:
+        return config
+    if 0 < config.max_msg_size < origin.max_msg_size:
+        raise api_error(10030)
+    if is_pedantic and config.mirror_direct != origin.allow_direct:
+        raise pedantic_error("origin stream has direct get set, mirror has it disabled")
+    return replace(config, mirror_direct=origin.allow_direct)
+
+
+def _has_bad_consumer(source: StreamSource) -> bool:
+    """Return whether the consumer to read through is incomplete, or conflicts with what it decides itself."""
+    consumer = source.consumer
+    if consumer is None:
+        return False
+    return (
+        not is_valid_name(consumer.name)
+        or not is_valid_publish(consumer.deliver_subject.encode())
+        or source.opt_start_seq != 0
+        or source.opt_start_time is not None
+        or source.filter_subject != ""
+    )
+
+
+def _check_sources(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
+    if config.sources and config.allow_msg_schedules:
+        raise api_error(10187)
+    seen = set()
+    consumers = set()
+    for source in config.sources:
+        yield
+        if not is_valid_name(source.name):
+            raise api_error(10141)
+        name = index_name(source)
+        if name in seen:
+            raise api_error(10140)
+        seen.add(name)
+        yield from _check_source_transforms(source)
+        if source.consumer is not None:
+            if _has_bad_consumer(source):
+                raise api_error(10215)
+            if (source.name, source.external, source.consumer.name) in consumers:
+                raise api_error(10216)
+            consumers.add((source.name, source.external, source.consumer.name))
+        origin = lookup(source.name) if source.external is None else None
+        if origin is not None and 0 < config.max_msg_size < origin.max_msg_size:
+            raise api_error(10046)
+
+
+def _check_source_transforms(source: StreamSource) -> Steps[None]:
+    if source.filter_subject and source.subject_transforms:
+        raise api_error(10144)
+    for transform in source.subject_transforms:
+        yield
+        check_transform(transform, source_code=10145, destination_code=10146)
+    others = yield from matcher_of([transform.src.encode() for transform in source.subject_transforms])
+    for transform in source.subject_transforms:
+        yield
+        if others.covers(transform.src.encode(), is_member=True):
+            raise api_error(10147)
+
+
+def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
+    """Refuse prefixes of another account or domain that overlap with this account's own subjects."""
+    copies = (*((config.mirror,) if config.mirror else ()), *config.sources)
+    externals: list[ExternalStream] = [copy.external for copy in copies if copy.external is not None]
+    origins = {copy.name: lookup(copy.name) for copy in copies if copy.external is None}
+    # Only an open subject overlaps with itself behind a prefix: others have fewer tokens.
+    subjects = [
+        subject
+        for origin in origins.values()
+        if origin is not None
+        for subject in origin.subjects
+        if subject == ">" or subject.endswith(".>")
+    ]
+    for prefix in dict.fromkeys(external.deliver for external in externals if external.deliver):
+        if not is_valid_publish(prefix.encode()):
+            raise api_error(10024, prefix=prefix)
+        for subject in subjects:
+            yield
+            if overlaps(subject.encode(), f"{prefix}.{subject}".encode()):
+                raise api_error(10022, prefix=prefix, subject=subject)
+    for prefix in (external.api for external in externals if external.api):
+        if not is_valid_publish(prefix.encode()):
+            raise invalid_config(f'stream external api prefix "{prefix}" must be a valid subject without wildcards')
+        if prefix == API_PREFIX:
+            raise api_error(10021, prefix=prefix, subject=API_PREFIX)
+
+
+def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> None:
+    """Refuse a cycle: a stream that copies from itself, directly or through others.
+
+    Streams are visited breadth first, as in nats-server, and one that was visited must not be reached again. It may be
+    reached several times before it is visited, and is then visited as often: which of the copies of one origin are
+    refused depends on this order. Two of these visits decide, the first and the last, so that layers of streams which
+    all copy from all of the next layer do not double the work with each layer.
+    """
+    to_visit: OrderedDict[tuple[str, bool], StreamConfig] = OrderedDict({(config.name, False): config})
+    visited = set()
+
+    def reach(name: str) -> None:
+        origin = lookup(name)
+        if origin is not None:
+            key = name, (name, False) in to_visit
+            to_visit[key] = origin
+            to_visit.move_to_end(key)
+
+    while to_visit:
+        _, current = to_visit.popitem(last=False)
+        visited.add(current.name)
+        for source in current.sources:
+            if source.external is not None:
+                continue
+            if source.name not in visited:
+                reach(source.name)
+            elif _takes_from(current.subjects, source.filter_subject):
+                raise invalid_config("detected cycle")
+        mirror = current.mirror
+        if mirror is not None and mirror.external is None:
+            if mirror.name in visited:
+                raise invalid_config("detected cycle")
+            reach(mirror.name)
+
+
+def _takes_from(subjects: tuple[str, ...], filter_subject: str) -> bool:
+    return not filter_subject or any(overlaps(subject.encode(), filter_subject.encode()) for subject in subjects)
+
+
+def check_copy_filters(config: StreamConfig) -> None:
+    """Check what a server finds out only when it begins to copy.
+
+    Raises:
+        ApiError: 10049.
+    """
+    mirror = config.mirror
+    if mirror is not None and mirror.filter_subject and not is_valid_config(mirror.filter_subject.encode()):
+        raise api_error(10049, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
+    for source in config.sources:
+        if source.filter_subject and not is_valid_config(source.filter_subject.encode()):
+            raise api_error(10049, err=f"subject filter '{source.filter_subject}' for the source: invalid subject")

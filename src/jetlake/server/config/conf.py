@@ -14,6 +14,7 @@ before, in this map or around it, or one of the environment.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from bisect import bisect_right
@@ -23,12 +24,13 @@ from typing import TypeAlias
 
 from jetlake.errors import ConfigError
 
-__all__ = ["Data", "Value", "parse_file", "parse_text"]
+__all__ = ["Data", "Value", "parse_file", "parse_text", "read_file"]
 
 Data: TypeAlias = "str | int | float | bool | list[Value] | dict[str, Value]"
 
 _DEPTH_MAX = 64
 _INCLUDES_MAX = 16
+_FILE_LENGTH_MAX = 16_000_000
 
 _NOTHING = re.compile(r"[ \t\r]*")
 _BARE = re.compile(r"[^\s,;\]}]*")
@@ -83,9 +85,23 @@ def parse_file(path: str | os.PathLike[str], environment: Mapping[str, str] | No
     return _parse_file(os.fspath(path), os.environ if environment is None else environment, 0)
 
 
+def read_file(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file that a person wrote: one that never ends, as `/dev/zero`, is refused.
+
+    Raises:
+        OSError: it cannot be read, or is too long.
+        UnicodeDecodeError: it is no text.
+    """
+    with Path(path).open(encoding="utf-8-sig") as file:  # Editors on Windows begin a file with a mark.
+        text = file.read(_FILE_LENGTH_MAX + 1)
+    if len(text) > _FILE_LENGTH_MAX:
+        raise OSError(errno.EFBIG, f"longer than {_FILE_LENGTH_MAX:,} characters", os.fspath(path))
+    return text
+
+
 def _parse_file(path: str, environment: Mapping[str, str], includes: int) -> Value:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # Editors on Windows begin a file with a mark.
+        text = read_file(path)
     except OSError as error:
         raise ConfigError(f"open {path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -13,7 +13,8 @@ from jetlake.server.config.section import Section
 
 __all__ = ["read_leafnodes"]
 
-_ACCEPTING = (
+# Keys of the listener for leaf nodes. There is none: without an open port they let nobody in and keep nobody out.
+_LISTENER = (
     "listen",
     "host",
     "net",
@@ -36,7 +37,9 @@ def read_leafnodes(section: Section) -> LeafOptions:
         ConfigError: the section says something that makes no sense, or asks for what is not there; the message names
             the place.
     """
-    section.refuse("this server joins hubs and accepts no leaf nodes itself", *_ACCEPTING)
+    section.address("listen")
+    section.integer("port", default=0)
+    section.ignore("this server joins hubs and accepts no leaf nodes; no port is opened for them", *_LISTENER)
     section.ignore("leaf connections are not compressed here", "compression")
     section.ignore("it only tunes nats-server", "write_deadline", "write_timeout")
     found = section.find("remotes", "remote")

@@ -31,8 +31,6 @@ from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import ranges_of, told
 from jetlake.store.steps import Steps
 
-__all__ = ["Engine", "EngineStoppedError"]
-
 # Journals that no answer waits for are flushed within this time.
 _SOON_NS = 100_000_000
 # Rounds of flush and sync at the end: writes that wait for another sync go into the next round.
@@ -76,7 +74,7 @@ class Engine:
         self._soon_timer: Timer | None = None
         self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
-        """Logs an error that no answer to a client tells of."""
+        """Logs an error that no answer to a client contains."""
         self._received: list[MessageCollector] = []
         self.deliveries = DeliveryQueue(clock, self.timers, self._report)
         self.services = Services(
@@ -150,7 +148,7 @@ class Engine:
         has_delivered = False
         if self._received:
             if self.deliveries.ready and any(collector.replaces for collector in self._received):
-                self.deliveries.run()  # Whoever waited for a message gets it before a newer one takes its place.
+                self.deliveries.run()  # A waiting consumer gets a message before a newer one replaces it.
                 has_delivered = True
             self.store_received()
         if self.long_work.waiting:
@@ -187,7 +185,7 @@ class Engine:
                 owner = f"stream {stream.name} of account {account}"
                 faults += [f"consumer in {folder} of {owner} is set aside" for folder in sorted(stream.home.missing)]
                 faults += [
-                    f"consumer {consumer.name} of {owner} lost its journal and began anew"
+                    f"consumer {consumer.name} of {owner} lost its journal and started again"
                     for consumer in stream.consumers.values()
                     if consumer.journal.file.is_lost
                 ]
@@ -234,7 +232,7 @@ class Engine:
                 if syncable in (stream.store, stream.home.id_log, stream.home.place):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
-                    if syncable in (consumer.journal.file, consumer.home.place):
+                    if syncable in (consumer.journal.file, consumer.home.written, consumer.home.place):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from random import Random
 from typing import Protocol
 
 from jetlake.server.shell.access.settings import Settings
+from jetlake.server.shell.account_table import AccountTable
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
@@ -129,14 +130,25 @@ class ConnectionTable:
 
     # What the server calls
 
-    def apply_settings(self) -> None:
-        """Let every connection take over the settings of a reload, and end the newest of those that are too many."""
+    def apply_settings(self, accounts: AccountTable) -> None:
+        """Let every connection take over the settings of a reload, and end the newest of those that are too many.
+
+        Args:
+            accounts: say how many connections each may have.
+        """
         for connection in list(self.open.values()):
             connection.apply_settings()
         limit = self._limit()
         for connection in list(self.open.values())[limit:] if limit >= 0 else ():
             self._log.error(f"{connection} - {_CONNECTIONS_FULL}")
             connection.end(_CONNECTIONS_FULL, reason=_CONNECTIONS_FULL)
+        numbers: Counter[str] = Counter()
+        for connection in list(self.open.values()):
+            if connection.session.identity is not None:
+                name = connection.session.account.name
+                numbers[name] += 1
+                if 0 <= accounts.limits_of(name).max_connections < numbers[name]:
+                    connection.handshake.refuse_surplus()
 
     async def close(self) -> None:
         """End all connections, and wait a moment for their last bytes to be taken."""

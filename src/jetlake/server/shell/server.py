@@ -25,6 +25,7 @@ from jetlake.server.shell.engine_loop import EngineLoop, SystemClock
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log, open_log
 from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file
+from jetlake.server.shell.sockets import ServerSockets
 from jetlake.server.shell.statistics import Defects, ServerStatistics
 from jetlake.server.shell.system.events import SystemEvents
 from jetlake.server.shell.system.requests import SystemRequests
@@ -60,7 +61,7 @@ class Server:
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
-        sockets: listen on the address for clients already; None = the server listens when it has recovered.
+        sockets: those that listen already; None = the server listens for clients when it has recovered.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Server:
         clock: Clock | None = None,
         log: Log | None = None,
         random: Random | None = None,
-        sockets: list[socket.socket] | None = None,
+        sockets: ServerSockets | None = None,
     ) -> None:
         given = options or Options()
         if host is not None:
@@ -120,7 +121,7 @@ class Server:
             report_defect=self._defects.report,
         )
         self._listener = TcpListener()
-        self._sockets = sockets
+        self._sockets = sockets or ServerSockets()
         self.websocket: WebSocketListener | None = None
         self.leafnodes: LeafNodes | None = None
         self._jetstream: JetStreamService | None = None
@@ -132,6 +133,7 @@ class Server:
         self.running = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def options(self) -> Options:
@@ -234,7 +236,7 @@ class Server:
         from jetlake.server.shell.monitoring.http import Monitoring
 
         self.monitoring = Monitoring(self, self.log, self._defects.report, self.pages)
-        await self.monitoring.start()
+        await self.monitoring.start(self._sockets.monitoring)
 
     def _start_jetstream(self) -> None:
         from jetlake.server.shell.jetstream import JetStreamService, jetstream_folder
@@ -263,7 +265,8 @@ class Server:
         options = self.options
         if options.websocket is not None:
             await self._start_websocket()
-        await self._listener.start(options.host, max(options.port, 0), self.make_connection, sockets=self._sockets)
+        sockets = self._sockets.clients
+        await self._listener.start(options.host, max(options.port, 0), self.make_connection, sockets=sockets)
         self.settings.port = port = self._listener.port
         address = f"[{options.host}]:{port}" if ":" in options.host else f"{options.host}:{port}"
         self.log.info(f"Listening for client connections on {address}")
@@ -276,7 +279,7 @@ class Server:
         except ModuleNotFoundError:
             raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
         self.websocket = WebSocketListener(self._services, self.make_connection, self._connection_table.has_room_beside)
-        await self.websocket.start()
+        await self.websocket.start(self._sockets.websocket)
 
     def _start_leafnodes(self) -> None:
         from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
@@ -318,9 +321,18 @@ class Server:
     # Stop
 
     async def stop(self) -> None:
-        """Stop cleanly: answer waiting pulls, put everything on disk, let the last bytes leave, close."""
-        if not self.running:
-            return
+        """Stop cleanly: answer waiting pulls, put everything on disk, let the last bytes leave, close.
+
+        Every call waits for the same stop, which goes on to its end when a caller is cancelled.
+        """
+        if self._stopping is None:
+            if not self.running:
+                return
+            # A stop that ended half-way would leave open connections and a locked folder that nobody releases.
+            self._stopping = self.engine_loop.loop.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         self._events.shut_down()
         self.running = False
         self.engine_loop.cancel_tasks()
@@ -415,6 +427,6 @@ class Server:
             self._jetstream.apply(options)
         if self.websocket is not None:
             self.websocket.apply_settings()
-        self._connection_table.apply_settings()
+        self._connection_table.apply_settings(self._account_table)
         self.engine_loop.schedule()
         return changed

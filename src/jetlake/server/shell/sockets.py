@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import NamedTuple
 
 from jetlake.errors import ConfigError
+from jetlake.server.config.options import Options
 
-__all__ = ["listen"]
+__all__ = ["ServerSockets", "listen", "listen_all", "monitoring_host", "websocket_host"]
 
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
@@ -27,3 +29,35 @@ def listen(host: str, port: int) -> list[socket.socket]:
         return [socket.create_server(address[:2], family=family, backlog=1024)]
     except OSError as error:
         raise ConfigError(f"listen tcp {host}:{port}: {error.strerror or error}") from None
+
+
+class ServerSockets(NamedTuple):
+    """The listening sockets of a server; None = not listening yet, or not at all."""
+
+    monitoring: list[socket.socket] | None = None
+    websocket: list[socket.socket] | None = None
+    clients: list[socket.socket] | None = None
+
+
+def listen_all(options: Options) -> ServerSockets:
+    """Listen on every address of the options; the port for clients is the last, so that those who see it find all open.
+
+    Raises:
+        ConfigError: a host name is unknown, or an address is taken or belongs to another machine.
+    """
+    monitoring = websocket = None
+    if options.http_port is not None:
+        monitoring = listen(monitoring_host(options), max(options.http_port, 0))
+    if options.websocket is not None:
+        websocket = listen(websocket_host(options), max(options.websocket.port, 0))
+    return ServerSockets(monitoring, websocket, listen(options.host, max(options.port, 0)))
+
+
+def monitoring_host(options: Options) -> str:
+    """Return the host that monitoring listens on."""
+    return options.http_host or "127.0.0.1"
+
+
+def websocket_host(options: Options) -> str:
+    """Return the host that the WebSocket listener listens on."""
+    return (options.websocket.host if options.websocket is not None else "") or options.host

@@ -1,28 +1,38 @@
-"""How Spark's tasks reach the servers: the options, and a connection by them."""
+"""How Spark's tasks reach the servers: the options, and the connections that a process keeps by them.
+
+A task leases a connection and returns it for the next task of the process, at most four for equal options. A forked
+worker starts without any: the connections that it inherits belong to its parent, which still writes to them.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
-from jetlake.client.tables.options.option_values import boolean, duration_s, names, text, timeout_s
-from jetlake.errors import ConfigError
+from jetlake.client.tables.option_values import boolean, duration_s, names, text, timeout_s
+from jetlake.errors import ConfigError, JetlakeError
 from jetlake.model.api import api_prefix
-from jetlake.spark.options.connection_pool import leased
-from jetlake.spark.options.option_names import consumer_name
-from jetlake.spark.options.option_table import build, known_options, option, refuse_unknown, without_path
+from jetlake.spark.options.option_table import build, consumer_name, known_options, option, refuse_unknown, without_path
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["ConnectionOptions", "build_with_connection", "open_connection"]
-
 T = TypeVar("T")
+
+
+_IDLE_MAX = 4
+_FRESH_S = 1.0
+
+# Idle connections by their options, each with the time since which it is idle; forked workers have their own.
+_idle: dict[ConnectionOptions, list[tuple[float, SocketConnection]]] = {}
+_idle_of_process = os.getpid()
 
 
 def _servers(value: str) -> tuple[str, ...]:
@@ -87,7 +97,7 @@ class ConnectionOptions:
         duration_s,
         60.0,
         "60s",
-        "How long to go on trying when the server is away, before the task or the query fails.",
+        "How long to retry when the server is away, before the task or the query fails.",
     )
 
     def __post_init__(self) -> None:
@@ -113,9 +123,20 @@ class ConnectionOptions:
         """What the subjects of the JetStream API begin with."""
         return api_prefix(self.domain)
 
-    def lease(self) -> AbstractContextManager[SocketConnection]:
-        """Give a connection for as long as the block runs; it is kept for the next one unless the block failed."""
-        return leased(self, open_connection)
+    @contextmanager
+    def lease(self) -> Iterator[SocketConnection]:
+        """Lease a connection for the block; it is kept for the next one unless the block failed."""
+        connection = _take_idle(self) or open_connection(self)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        idle = _idle.setdefault(self, [])
+        if not connection.closed and len(idle) < _IDLE_MAX:
+            idle.append((time.monotonic(), connection))
+        else:
+            connection.close()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ConnectionOptions:
@@ -196,3 +217,23 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
         file.write(certificate + "\n" + key)
         file.flush()
         context.load_cert_chain(file.name)
+
+
+def _take_idle(options: ConnectionOptions) -> SocketConnection | None:
+    """Return a kept connection that still answers, or None."""
+    global _idle_of_process
+    if _idle_of_process != os.getpid():
+        # The parent of a forked worker still uses these.
+        _idle.clear()
+        _idle_of_process = os.getpid()
+    idle = _idle.get(options, [])
+    while idle:
+        since_s, connection = idle.pop()
+        if time.monotonic() - since_s < _FRESH_S:
+            return connection
+        try:
+            connection.flush()
+            return connection
+        except (JetlakeError, OSError):
+            connection.close()
+    return None

@@ -8,28 +8,44 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jetlake.client.settings.server_address import without_login
+from jetlake.client.tables.option_values import names
 from jetlake.errors import ConfigError
 
-__all__ = [
-    "NO_AVRO_SCHEMA",
-    "OptionField",
-    "build",
-    "describe",
-    "is_secret",
-    "known_options",
-    "option",
-    "refuse_unknown",
-    "without_path",
-]
-
 T = TypeVar("T")
-
 NO_AVRO_SCHEMA = "option avroSchema is missing: payloadFormat=avro needs the writer's schema as JSON"
-"""What source and sink say of Avro without a schema."""
+"""The error of source and sink for Avro without a schema."""
 
-# What Spark itself puts among a source's or sink's options, and which is none of our business.
+# Options that Spark itself adds to a source's or sink's.
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "mergeschema", "overwriteschema", "recursivefilelookup"}
 _SPARKS_PREFIXES = ("spark.", "__")
+
+# Options of Spark's Kafka source by their lower-case names: Kafka's spelling, and the option to use instead.
+_KAFKAS = {
+    name.lower(): (name, advice)
+    for name, advice in {
+        "kafka.bootstrap.servers": "use servers",
+        "bootstrap.servers": "use servers",
+        "subscribe": "use stream, with names of streams, and subjects to filter",
+        "subscribePattern": "use stream, in which * stands for any characters",
+        "assign": "use stream; there are no partitions to assign",
+        "topic": "use subject, or a column subject",
+        "startingOffsets": "use startingPosition: earliest, latest, seq:N, time:2026-01-31T12:00:00Z, '-10 minutes'",
+        "startingTimestamp": "use startingPosition=time:2026-01-31T12:00:00Z",
+        "startingOffsetsByTimestamp": "use startingPosition, with a JSON object for each stream's time",
+        "endingOffsets": "use endingPosition: latest, seq:N, time:2026-01-31T12:00:00Z",
+        "endingTimestamp": "use endingPosition=time:2026-01-31T12:00:00Z",
+        "endingOffsetsByTimestamp": "use endingPosition, with a JSON object for each stream's time",
+        "maxOffsetsPerTrigger": "use maxMessagesPerTrigger",
+        "minOffsetsPerTrigger": "use minMessagesPerTrigger",
+        "maxRecordsPerPartition": "use messagesPerPartition",
+        "includeHeaders": "leave it out, column headers is always there",
+        "groupIdPrefix": "leave it out, the checkpoint holds the position; use consumer for a work queue",
+        "kafka.group.id": "leave it out, the checkpoint holds the position; use consumer for a work queue",
+        "kafkaConsumer.pollTimeoutMs": "use requestTimeout",
+        "fetchOffset.numRetries": "use retryFor",
+        "fetchOffset.retryIntervalMs": "use retryFor",
+    }.items()
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,7 @@ def build(cls: type[T], options: Mapping[str, str], **parts: Any) -> T:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the option of that name holds what nobody may see; Spark goes by the same words."""
+    """Return whether the option of that name holds a secret; Spark redacts by the same words."""
     return any(word in name.lower() for word in ("secret", "password", "token"))
 
 
@@ -97,6 +113,10 @@ def refuse_unknown(options: Mapping[str, str], known: Mapping[str, str], doing: 
         lower = key.lower()
         if lower in known or lower in _SPARKS_OWN or lower.startswith(_SPARKS_PREFIXES):
             continue
+        if lower in _KAFKAS or lower.startswith("kafka."):
+            name, ours = _KAFKAS.get(lower, (key, ""))
+            advice = ours or "there is no such option here"
+            raise ConfigError(f"option {name} is one of Spark's Kafka source; for {doing} jetstream: {advice}")
         # Imported where it is used: every query starts a process that imports this module.
         import difflib
 
@@ -109,3 +129,30 @@ def known_options(*classes: type[Any]) -> dict[str, str]:
     """Return the names of the options of these classes as they are documented, by their lower-case form."""
     fields = [field for cls in classes for field in describe(cls)]
     return {field.name.lower(): field.name for field in fields}
+
+
+def stream_names(value: str) -> tuple[str, ...]:
+    """Names of streams, separated by commas."""
+    streams = names(value)
+    for stream in streams:
+        if any(character in stream for character in " .*>/\\\t\r\n"):
+            raise ValueError(f"{stream!r} cannot be a stream's name: it holds a blank, a dot, a wildcard or a slash")
+    return streams
+
+
+def stream_patterns(value: str) -> tuple[str, ...]:
+    """Names of streams in which `*` stands for anything."""
+    stream_names(value.replace("*", "x"))
+    return names(value)
+
+
+def consumer_name(value: str) -> str:
+    """Return the name of a consumer, bucket or domain."""
+    if any(character in value for character in " .*>/\\\t\r\n") or not value:
+        raise ValueError("a consumer's name has no blank, dot, wildcard or slash")
+    return value
+
+
+def bucket_name(value: str) -> str:
+    """Return the name of a key-value bucket; empty for `none`."""
+    return "" if value.strip().lower() == "none" else consumer_name(value)

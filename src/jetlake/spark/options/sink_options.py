@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jetlake.client.tables.options.option_values import choice, positive, text, timeout_s
+from jetlake.client.tables.option_values import boolean, choice, positive, text, timeout_s
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
-from jetlake.spark.options.option_names import bucket_name, stream_names
-from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, option
+from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, bucket_name, option, stream_names
 
 __all__ = ["SinkOptions"]
 
@@ -28,6 +27,14 @@ class SinkOptions:
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     subject: str = option(
         "subject", _subject, "", "column `subject`", "Subject of every message; without it, column `subject` says it."
+    )
+    allow_system_subjects: bool = option(
+        "allowSystemSubjects",
+        boolean,
+        False,
+        "false",
+        "Publish to subjects that begin with `$` too. They are requests to the server (`$JS.API.…` may delete streams) "
+        "or keys of a bucket (`$KV.…`), so a row with such a subject is refused unless this says otherwise.",
     )
     stream: str = option(
         "stream",
@@ -52,16 +59,26 @@ class SinkOptions:
         choice("auto", "column", "source", "row", "none"),
         "auto",
         "auto",
-        "Where `Nats-Msg-Id` comes from: `column` (`msg_id`), `source` (columns `stream` and `sequence`), `row` "
-        "(query, batch, partition, row and content), `none`; `auto` is `column` if there is one, else `row`.",
+        "Where `Nats-Msg-Id` comes from: `column` (`msg_id`), `source` (columns `stream`, `sequence` and `timestamp`), "
+        "`row` (query, batch, partition, row and content), `none`; `auto` is `column` if there is one, else `row`.",
     )
     run_id: str = option(
         "runId",
         text,
         "",
         "random",
-        "Name of a batch write inside its row ids: a repeated job with the same name is deduplicated by the stream. In "
-        "a streaming query a new name means a new run: when its checkpoint was rolled back, batches are written again.",
+        "Name of a batch write inside its row ids: a repeated job with the same name writes only what is missing; each "
+        "write needs a name of its own. In a streaming query a new name means a new run: when its checkpoint was "
+        "rolled back, batches are written again.",
+    )
+    changed_batch: str = option(
+        "changedBatch",
+        choice("fail", "skip", "write"),
+        "fail",
+        "fail",
+        "What to do with a batch that is repeated with other rows than before, or cut into other tasks, when it is not "
+        "certain which of its rows are written: `fail`; `skip` leaves out rows whose content the batch has stored (of "
+        "equal rows one may be missing then); `write` publishes them (rows may be there twice).",
     )
     window: int = option(
         "publishWindow", positive, 4096, "4096", "Most messages of a task that may wait for their acknowledgement."
@@ -85,6 +102,11 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.payload_format == "avro" and not self.avro_schema:
             raise ConfigError(NO_AVRO_SCHEMA)
+        if self.subject.startswith("$") and not self.allow_system_subjects:
+            raise ConfigError(
+                f"option subject={self.subject} begins with $: the server, or a bucket, takes what is published there. "
+                "If that is meant, set option allowSystemSubjects=true"
+            )
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:

@@ -1,12 +1,12 @@
-"""The options of a read."""
+"""The options of a read, and how many tasks they and the cluster allow."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jetlake.client.tables.options.filters import subject_filters
-from jetlake.client.tables.options.option_values import (
+from jetlake.client.tables.option_values import (
     boolean,
     byte_size,
     choice,
@@ -14,15 +14,13 @@ from jetlake.client.tables.options.option_values import (
     duration_s,
     names,
     positive,
+    subject_filters,
     text,
 )
-from jetlake.client.tables.options.positions import EARLIEST, LATEST, Positions, parse_positions
+from jetlake.client.tables.positions import EARLIEST, LATEST, Positions, parse_positions
 from jetlake.errors import ConfigError
 from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
-from jetlake.spark.options.option_names import bucket_name, consumer_name, stream_patterns
-from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, option
-
-__all__ = ["SourceOptions"]
+from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, bucket_name, consumer_name, option, stream_patterns
 
 _FROM_EARLIEST = Positions(EARLIEST)
 _TO_LATEST = Positions(LATEST)
@@ -37,7 +35,7 @@ def _filters(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What to read, from where to where, in which pieces, and what to make of it."""
+    """What to read, from where to where, in which tasks, and how payloads are decoded."""
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     streams: tuple[str, ...] = option(
@@ -136,7 +134,8 @@ class SourceOptions:
         boolean,
         False,
         "false",
-        "Take the durable consumer over from another query (one whose checkpoint is gone). Never while that one runs.",
+        "Take the durable consumer over from another query (one whose checkpoint is gone). If that one still runs, it "
+        "stops before its next batch and releases nothing more; the batch that it is at may be in both sinks.",
     )
     lag_consumer: str = option(
         "lagConsumer",
@@ -153,7 +152,7 @@ class SourceOptions:
         0,
         "all",
         "Most messages in one micro-batch, shared by the streams in proportion. With `subjects` exactly so many that "
-        "match, else counted in sequences.",
+        "match. Deleted messages do not count once there are as many of them as the limit allows.",
     )
     max_bytes: int = option(
         "maxBytesPerTrigger",
@@ -271,3 +270,26 @@ class SourceOptions:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
         return build_with_connection(cls, options, path="stream", doing="reading")
+
+
+CORES_VARIABLE = "JETLAKE_SPARK_CORES"
+"""The environment variable by which the session of `jetlake.spark.session()` reports the cluster's cores to Spark's
+Python processes, which know nothing of the cluster. Other sessions do not set it."""
+
+PARTITIONS_UNKNOWN = 8
+"""The most tasks of a range where the cluster's cores are unknown."""
+
+
+def pinned_partitions(options: SourceOptions) -> int | None:
+    """Return the cluster's cores, for a batch's offset; None where the options decide, or the cores are unknown."""
+    cores = os.environ.get(CORES_VARIABLE, "")
+    return int(cores) if not options.max_partitions and cores.isdigit() and int(cores) > 0 else None
+
+
+def partitions_max(options: SourceOptions, pinned: int | None = None) -> int:
+    """Return the most tasks of a range.
+
+    Args:
+        pinned: the number in the batch's offset, so that a batch is cut the same way when any cluster repeats it.
+    """
+    return max(pinned or options.max_partitions or PARTITIONS_UNKNOWN, options.min_partitions)

@@ -1,8 +1,8 @@
 """The options of catalog tables: `CREATE TABLE … USING jetstream OPTIONS (…)`.
 
-Spark shows a table's options to a Python source once, among properties of its own, when it asks for the columns of the
-new table; later reads and writes get none of them. What Spark keeps is the schema. So the options are written into the
-comment of the table's first column, where everybody can read them, and are found there again.
+Spark passes a table's options to a Python source once, among properties of its own, when it asks for the columns of the
+new table; later reads and writes get none of them, only the schema. So the options are stored in the comment of the
+table's first column, which everybody can read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["annotate", "declared_options", "for_side", "with_table_options"]
 
 _PREFIX = "option."
 _COMMENT = "jetstream options: "
-# A read or write that names one of these does not mean the table's.
-_PLACES = {"stream", "subject", "servers", "path"}
+# A read or write that names one of these does not use the table's options.
+_LOCATIONS = {"stream", "subject", "servers", "path"}
 
 
 def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
@@ -56,15 +56,15 @@ def annotate(ddl: str, declared: Mapping[str, str]) -> str:
 def with_table_options(
     options: Mapping[str, str], schema: StructType, cls: type[SourceOptions | SinkOptions]
 ) -> dict[str, str]:
-    """Give the options of a read or write, with those of the table whose columns the schema holds, if it holds any.
+    """Return the options of a read or write, with the options of its table if the schema holds any.
 
     Raises:
-        ConfigError: a write names no place. Spark gives no sign of a table that lost its options, as one does whose
-            columns were listed or selected: its rows would go to the default server, not to the table's.
+        ConfigError: a write names no location. A table whose columns were listed or selected loses its options without
+            a sign, and its rows would go to the default server instead of the table's.
     """
     given = {key.lower(): value for key, value in options.items()}
     comment = schema.fields[0].metadata.get("comment", "") if schema.fields else ""
-    if _PLACES & given.keys():
+    if _LOCATIONS & given.keys():
         return given
     if not comment.startswith(_COMMENT):
         if cls is SinkOptions:
@@ -83,5 +83,5 @@ def with_table_options(
 
 
 def for_side(cls: type[SourceOptions | SinkOptions], declared: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a table's options that this side knows."""
+    """Return the table's options that this side knows."""
     return {key: value for key, value in declared.items() if key in known_options(ConnectionOptions, cls)}

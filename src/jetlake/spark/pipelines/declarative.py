@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jetlake.client.tables.options.option_values import names_text
+from jetlake.client.tables.option_values import names_text
 from jetlake.errors import ConfigError
-from jetlake.spark.pipelines.archive.archive import ARCHIVE_COLUMNS, Archive
-from jetlake.spark.pipelines.archive.replay import Replay
-from jetlake.spark.pipelines.events.dead_letters import DeadLetters
-from jetlake.spark.pipelines.events.health import Health
-from jetlake.spark.pipelines.lake.folder_sink import NOTES, writer_options
+from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, Archive
+from jetlake.spark.pipelines.dead_letters import DeadLetters
+from jetlake.spark.pipelines.folder_sink import writer_options
+from jetlake.spark.pipelines.health import Health
+from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.runner import Pipeline
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sql.sql import SqlPipeline, subject_expression
-from jetlake.spark.pipelines.sql.sql_file import SqlSink, SqlSource, SqlStep, Watermark, field_names
-from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.sinks import Target
+from jetlake.spark.pipelines.sql import HAS_SUBJECT, SqlPipeline, subject_expression
+from jetlake.spark.pipelines.sql_file import SqlSink, SqlSource, SqlStep, Watermark, field_names
+from jetlake.spark.source.lake import NOTES
 
 __all__ = ["definitions", "write_project"]
 
@@ -175,8 +176,10 @@ def _replay(pipeline: Any, settings: PipelineSettings) -> str:
         else ""
     )
     options = {"messageId": "source", "ledger": "none"}
+    if pipeline.allow_system_subjects:
+        options["allowSystemSubjects"] = "true"
     return (
-        "\nfrom jetlake.spark.pipelines.archive.replay_task import renamed\n\n\n"
+        "\nfrom jetlake.spark.pipelines.replay_task import renamed\n\n\n"
         f"{_stream_sink('replayed', pipeline.target, options)}def replay():\n"
         f"    reader = spark.readStream.format({format_name!r}).schema({ARCHIVE_COLUMNS!r})\n"
         f"    messages = reader.load({pipeline.source!r})"
@@ -189,7 +192,7 @@ def _health(pipeline: Any, settings: PipelineSettings) -> str:
     read = _source(settings, **pipeline.source_options(), startingPosition=pipeline.start)
     options = {"subject": pipeline.publish_subject(), "payloadFormat": "json"}
     return (
-        "\nfrom jetlake.spark.pipelines.events.health import health_table\n\n\n"
+        "\nfrom jetlake.spark.pipelines.health import health_table\n\n\n"
         f"{_place(pipeline.target, 'health', options)}def consumer_health():\n"
         f"    return health_table({read}.load(), {pipeline.window!r}, {pipeline.late!r})\n"
     )
@@ -201,7 +204,7 @@ def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
     if pipeline.target.kind == "stream":
         result = f"letters_as_messages(letters, {pipeline.publish_subject!r})"
     return (
-        "\nfrom jetlake.spark.pipelines.events.dead_letters import dead_letters, letters_as_messages\n\n\n"
+        "\nfrom jetlake.spark.pipelines.dead_letters import dead_letters, letters_as_messages\n\n\n"
         f"{_place(pipeline.target, 'dead_letters', {})}def letters():\n"
         f"    letters = dead_letters({read}.load(), SERVER, {pipeline.remember!r})\n    return {result}\n"
     )
@@ -210,7 +213,7 @@ def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
 def _sql(pipeline: Any, settings: PipelineSettings) -> str:
     spec = pipeline.spec
     tables = [table.name for table in (*spec.sources, *spec.steps)]
-    pieces = ["\nfrom jetlake.spark.pipelines.sql.sql import with_payload\n"]
+    pieces = ["\nfrom jetlake.spark.pipelines.sql import with_payload\n"]
     for source in spec.sources:
         if source.bad_target is not None:
             raise spec.fail(source.line, "a declarative pipeline has no place for bad rows: use bad_rows drop or fail")
@@ -223,7 +226,9 @@ def _sql(pipeline: Any, settings: PipelineSettings) -> str:
             raise spec.fail(
                 sink.line, "a declarative pipeline can't cut its files into folders: leave out partition_by"
             )
-        pieces.append(_sql_sink(sink))
+        if sink.bad_target is not None:
+            raise spec.fail(sink.line, "a declarative pipeline has no place for bad rows: use bad_rows drop or fail")
+        pieces.append(_sql_sink(sink, drops_bad=spec.bad_rows_of(sink)[0] == "drop"))
     return "".join(pieces)
 
 
@@ -260,11 +265,12 @@ def _as_stream(query: str, tables: list[str]) -> str:
     return re.sub(rf"(?i)\b(from|join)\s+({names})\b", r"\1 STREAM \2", query)
 
 
-def _sql_sink(sink: SqlSink) -> str:
+def _sql_sink(sink: SqlSink, *, drops_bad: bool) -> str:
     name = _identifier(sink.name)
+    good = f".where({HAS_SUBJECT!r})" if drops_bad and sink.target.kind == "stream" else ""
     subject = f".withColumn('subject', sql.expr({subject_expression(sink.subject)!r}))" if sink.subject else ""
     place = _place(sink.target, name, {"payloadFormat": sink.payload})
-    return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}\n"
+    return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}{good}\n"
 
 
 _WRITERS: dict[type, Callable[[Any, PipelineSettings], str]] = {

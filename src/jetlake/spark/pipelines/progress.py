@@ -44,8 +44,8 @@ class BatchDone:
     """One finished batch.
 
     Attributes:
-        query: which of the pipeline's queries, for those that have several.
-        lag: messages that are there and not done yet; None where nobody knows.
+        query: which of the pipeline's queries, for pipelines with several.
+        lag: messages that are there and not done yet; None where that is unknown.
         rows_total: rows of this run so far, this batch included.
         late: rows that came after their window was closed, and were dropped.
     """
@@ -61,7 +61,7 @@ class BatchDone:
 
     @property
     def left_s(self) -> float | None:
-        """The time that what is left takes at this rate; None when that can't be said."""
+        """The time until the lag is processed at this rate; None when that is unknown."""
         if self.lag is None or (self.lag and self.rows_per_second <= 0):
             return None
         return self.lag / self.rows_per_second if self.lag else 0.0
@@ -69,7 +69,7 @@ class BatchDone:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended: `finished`, `stopped` (by whoever ran it) or `failed`."""
+    """How a run ended: `finished`, `stopped` (by its user) or `failed`."""
 
     state: str
     batches: int
@@ -89,7 +89,7 @@ class Reporter(Protocol):
         """Report a finished batch."""
 
     def note(self, text: str) -> None:
-        """Report what is going on right now, until the next report."""
+        """Report the current activity, until the next report."""
 
     def outage(self, away_s: float | None, limit_s: float) -> None:
         """Report that the server has not answered for so long, or is back (None); at the limit the run fails."""
@@ -137,7 +137,7 @@ def time_left(seconds: float | None) -> str:
 
 
 class TerminalLines:
-    """One line that is written anew with every batch, and a few words at the beginning and the end."""
+    """One line that every batch overwrites, and a few words at the beginning and the end."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -1,16 +1,19 @@
-"""Runs a pipeline to its end: watches its queries, tells how far it is, and stops cleanly when asked."""
+"""Runs a pipeline to its end: watches its queries and the server, reports progress, and stops cleanly when asked."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -19,16 +22,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError, SparkError
-from jetlake.spark.pipelines.outage import OutageWatch
+from jetlake.spark.options.connection_options import ConnectionOptions, open_connection
 from jetlake.spark.pipelines.progress import LATE, BatchDone, Reporter, Summary, lag_of, late_of
 from jetlake.spark.pipelines.settings import PipelineSettings
 
-__all__ = ["Pipeline", "Run", "explain", "leave_on_signals", "run_pipeline", "stop_on_signals"]
-
 _LOOK_EVERY_S = 0.2
 _FINISH_BATCH_S = 30.0
-
 _CAUSES = (
     re.compile(r"jetlake\.errors\.\w+: (.+)"),
     # A Python error inside Spark comes as its whole traceback; the last line says what happened. That Java was called
@@ -37,6 +38,9 @@ _CAUSES = (
     # One of Java's comes with its stack, the deepest cause last.
     re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*[\w$]+: (.+)", re.MULTILINE),
 )
+# What systems, Java and the deltalake package say of a full disk; none of them says which.
+_FULL = re.compile(r"No space left on device(?: \(os error 28\))?|Disk quota exceeded(?: \(os error 122\))?")
+_FULL_BELOW_BYTES = 16 << 20
 # The file that could not be read, which its deepest cause need not name.
 _FILE = re.compile(r"Encountered error while reading file (?:file://)?(\S+?)\.?(?:\s|$)")
 
@@ -50,7 +54,7 @@ class Pipeline(Protocol):
 
     @property
     def prints(self) -> bool:
-        """Whether it writes rows to standard output, where progress would be in the way."""
+        """Whether it writes rows to standard output, where progress would mix with them."""
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """Return what a person wants to read at the beginning: from where to where, and where the checkpoint is."""
@@ -68,7 +72,11 @@ class Pipeline(Protocol):
 
 @dataclass
 class Run:
-    """One run of a pipeline: what it works with, what it has done so far, and what is let go at its end."""
+    """One run of a pipeline: what it works with, what it has done so far, and what is closed at its end.
+
+    Attributes:
+        folders: where it writes, for errors that do not say it.
+    """
 
     spark: SparkSession
     settings: PipelineSettings
@@ -78,6 +86,7 @@ class Run:
     rows: int = 0
     away: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
     closing: ExitStack = field(default_factory=ExitStack)
 
     def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None, late: int = 0) -> None:
@@ -90,7 +99,7 @@ class Run:
             reporter.batch(done)
 
     def note(self, text: str) -> None:
-        """Tell what is going on right now."""
+        """Report the current activity."""
         for reporter in self.reporters:
             reporter.note(text)
 
@@ -131,7 +140,7 @@ class Run:
         for query in queries:
             error = query.exception()
             if error is not None:
-                raise SparkError(told(query.name, error)) from None
+                raise SparkError(name_full_disk(told(query.name, error), self.folders)) from None
 
     def _tell_outage(self, away_s: float | None) -> bool:
         """Say that the server is away, or is back; says whether it is away."""
@@ -142,14 +151,14 @@ class Run:
         return self.away
 
     def _report(self, query: StreamingQuery, name: str, seen: dict[str, int]) -> bool:
-        """Tell of the batches since the last look."""
+        """Report the batches since the last look."""
         fresh = [progress for progress in query.recentProgress if progress["batchId"] > seen[query.id]]
         for progress in fresh:
             seen[query.id] = progress["batchId"]
             late = late_of(progress["stateOperators"])
             if late:
                 self.facts[LATE] = self.facts.get(LATE, 0) + late
-            # A batch without rows closes windows or moves the place past other subjects: nothing to tell of.
+            # A batch without rows closes windows or moves the position past other subjects: nothing to report.
             if progress["numInputRows"]:
                 duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
                 lag = lag_of(progress["sources"])
@@ -190,7 +199,7 @@ def run_pipeline(
     """Run it to the end.
 
     Raises:
-        SparkError, JetlakeError: it failed; the reporters were told before.
+        SparkError, JetlakeError: it failed; the reporters have reported it.
     """
     run = Run(spark, settings, reporters, stopping or threading.Event())
     began_s = now_s()
@@ -202,9 +211,10 @@ def run_pipeline(
         with run.closing:
             pipeline.run(run)
     except BaseException as error:
-        text = str(error) if isinstance(error, JetlakeError) else explain(error)
+        reason = str(error) if isinstance(error, JetlakeError) else explain(error)
+        text = name_full_disk(reason, run.folders)
         _ended(run, "failed", now_s() - began_s, text)
-        if isinstance(error, (PySparkException, Py4JError)):
+        if isinstance(error, (PySparkException, Py4JError)) or text != reason:
             raise SparkError(text) from None
         raise
     return _ended(run, "stopped" if run.stopping.is_set() else "finished", now_s() - began_s)
@@ -228,6 +238,33 @@ def explain(error: BaseException) -> str:
             break
     file = _FILE.search(text)
     return reason if file is None else f"file {file[1]} can't be read: {reason}"
+
+
+def name_full_disk(text: str, folders: Sequence[str]) -> str:
+    """Return the text with the folders whose disk is full, where it says only that one is.
+
+    Args:
+        folders: where the pipeline writes. When none of their disks is full any more, all of them are named, and the
+            folder for Spark's temporary files.
+    """
+    if not _FULL.search(text):
+        return text
+    inside = tuple(f"{folder.rstrip('/')}/" for folder in folders)
+    outermost = [folder for folder in folders if not folder.startswith(inside)]
+    candidates = list(dict.fromkeys([*outermost, tempfile.gettempdir()]))
+    named = [folder for folder in candidates if _is_full(folder)] or candidates
+    told = f"no space is left on the disk of {' or '.join(named)}"
+    return f"{_FULL.sub(lambda _: told, text)}. Free some and run it again: it resumes with the batch that failed"
+
+
+def _is_full(folder: str) -> bool:
+    """Return whether the disk of a local folder, or of the nearest one above that exists, has hardly any space."""
+    if "://" in folder:
+        return False
+    path = Path(folder.removeprefix("file:")).absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free < _FULL_BELOW_BYTES
 
 
 @contextmanager
@@ -275,3 +312,52 @@ def stop_on_signals(stopping: threading.Event) -> Iterator[list[int]]:
 
     with _handling({signal.SIGINT: ask, signal.SIGTERM: ask}):
         yield received
+
+
+_PING_EVERY_S = 2.0
+_PING_TIMEOUT_S = 1.0
+
+
+class OutageWatch:
+    """Asks the server now and then whether it is there, over a connection of its own."""
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        now_s: Callable[[], float] = time.monotonic,
+        connect: Callable[[ConnectionOptions], SocketConnection] = open_connection,
+    ) -> None:
+        self._options = replace(options, connect_timeout_s=_PING_TIMEOUT_S, request_timeout_s=_PING_TIMEOUT_S)
+        self._now_s = now_s
+        self._connect = connect
+        self._connection: SocketConnection | None = None
+        self._next_look_s = now_s()
+        self._answered_s = now_s()
+        self._is_away = False
+
+    def away_s(self) -> float | None:
+        """For how long the server has not answered; None while it does."""
+        now_s = self._now_s()
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + _PING_EVERY_S
+            self._is_away = not self._answers()
+        if not self._is_away:
+            self._answered_s = now_s
+            return None
+        return now_s - self._answered_s
+
+    def _answers(self) -> bool:
+        try:
+            if self._connection is None:
+                self._connection = self._connect(self._options)
+            self._connection.flush()
+        except (JetlakeError, OSError):
+            self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -18,9 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jetlake.errors import SparkError
-from jetlake.spark.java import missing_java
 from jetlake.spark.pipelines.runner import explain
-from jetlake.spark.session import LOCAL_SETTINGS, is_local, prepare_environment
+from jetlake.spark.session import LOCAL_SETTINGS, is_local, missing_java, prepare_environment
 
 __all__ = ["DEFAULTS", "build_session"]
 
@@ -33,7 +32,7 @@ DEFAULTS = {
     # The size of a batch would be summed up again after every row, over all maps that are null.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.streaming.stopTimeout": "30s",
-    # Java writes names of files in the locale's encoding, and in that of `C` only ASCII.
+    # Java writes names of files in the locale's encoding, and in the locale `C` only ASCII.
     "spark.executorEnv.LC_ALL": "C.UTF-8",
 }
 """What a pipeline's session is set to; `--conf` wins."""
@@ -81,7 +80,7 @@ def _locale(environment: Mapping[str, str]) -> str:
 
 @contextmanager
 def _keeping_ctrl_c() -> Iterator[None]:
-    """Leave Ctrl-C to whoever has it: Spark's context would take it, and cancel jobs in the middle of a batch."""
+    """Keep the handler of Ctrl-C: Spark's context would replace it, and cancel jobs in the middle of a batch."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

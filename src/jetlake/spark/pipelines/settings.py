@@ -1,4 +1,4 @@
-"""What all pipelines are told: the server, the checkpoint, when to stop, how much at once."""
+"""The settings of all pipelines: server, checkpoint, when to stop; and what can be checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from jetlake.errors import ConfigError
+from jetlake.client.tables.stream_api import ask
+from jetlake.errors import ConfigError, NotFoundError
 from jetlake.spark.options.connection_options import ConnectionOptions
-
-__all__ = ["PipelineSettings", "default_checkpoint"]
+from jetlake.spark.options.source_options import SourceOptions
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class PipelineSettings:
 
     Attributes:
         connection: the options of `format("jetstream")` that say how to reach the server.
-        checkpoint: the folder where the pipeline's place is kept; empty for the pipeline's own choice.
-        follow: go on with what comes, instead of ending when all that is there is done.
+        checkpoint: the folder of the pipeline's checkpoint; empty for the pipeline's own choice.
+        follow: continue with new messages, instead of ending when all present ones are processed.
         every_s: time from one batch to the next while following.
         batch_messages: most messages of one batch.
         source: further options of the source, such as `failOnDataLoss`.
@@ -50,7 +50,7 @@ class PipelineSettings:
         return ConnectionOptions.of(self.connection)
 
     def source_options(self, **more: Any) -> dict[str, str]:
-        """Return the options of a streaming read; those that are None or empty are left out."""
+        """Return the options of a streaming read; None and empty ones are left out."""
         own = {key: str(value) for key, value in more.items() if value not in (None, "", ())}
         return {**self.connection, "maxMessagesPerTrigger": str(self.batch_messages), **self.source, **own}
 
@@ -68,3 +68,26 @@ def default_checkpoint(kind: str, *parts: str) -> str:
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
     words = "-".join([kind, *(part for part in parts[:1] if part.isidentifier()), digest])
     return str(Path(base) / "jetlake" / "checkpoints" / words)
+
+
+def require_stream(options: ConnectionOptions, name: str, advice: str = "see what there is: jetlake stream ls") -> None:
+    """Make sure that there is such a stream.
+
+    Raises:
+        ConfigError: there is none; the text ends with the advice.
+    """
+    try:
+        ask(options, lambda api: api.stream_info(name))
+    except NotFoundError:
+        raise ConfigError(f"there is no stream {name} at {', '.join(options.servers)}: {advice}") from None
+
+
+def check_source(options: Mapping[str, str]) -> None:
+    """Make sure that a read has usable options and streams that exist.
+
+    Raises:
+        ConfigError: the first thing that is wrong.
+    """
+    source = SourceOptions.of(options)
+    for stream in source.streams:
+        require_stream(source.connection, stream)

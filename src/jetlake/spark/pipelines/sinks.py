@@ -1,36 +1,24 @@
-"""Starts the streaming query that brings rows to their target."""
+"""Where a pipeline's rows go (console, folder or stream), and the streaming query that brings them there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jetlake.client.tables.requests.patience import retrying
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.stream_api import StreamApi, ask
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_subset
 from jetlake.spark.options.connection_options import ConnectionOptions
-from jetlake.spark.options.sink_options import SinkOptions
-from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
-from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import FolderSink
-from jetlake.spark.pipelines.lake.lake_lock import locked
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.lake_lock import claim_checkpoint, claim_folder, locked
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.target import Target
-from jetlake.spark.sink.ledger import Ledger
-
-__all__ = [
-    "DUPLICATE_WINDOW_S",
-    "ensure_stream",
-    "folder_owner",
-    "is_own_header",
-    "start_folder",
-    "start_stream",
-    "stream_owner",
-]
 
 DUPLICATE_WINDOW_S = 3600.0
 """How long a stream that a pipeline makes for itself knows message ids again."""
@@ -39,7 +27,7 @@ DUPLICATE_WINDOW_S = 3600.0
 def is_own_header(key: str, prefix: str) -> str:
     """Return in SQL whether a message keeps a header when it is published again with headers of that prefix.
 
-    Those that told a server how to treat the message were about the publish that they came with: a time to live would
+    Headers that instruct a server are about the publish that they came with: a time to live would
     be refused, or delete the message once more, and a roll-up would purge the messages before it.
     """
     return f"not (startswith({key}, '{prefix}') or startswith({key}, 'Nats-'))"
@@ -72,8 +60,9 @@ def start_folder(
         owner: whose folder and checkpoint these are, for as long as they exist.
 
     Raises:
-        ConfigError: the folder or the checkpoint is somebody else's.
+        ConfigError: the folder or the checkpoint has another owner.
     """
+    run.folders += [target.value, checkpoint]
     sink = FolderSink(run.spark, target.value, target.kind, partition_by)
     lock = run.closing.enter_context(locked(sink.files, name))
     folder_id = claim_folder(sink.files, owner)
@@ -113,6 +102,7 @@ def start_stream(
     Raises:
         ConfigError: the checkpoint is not this owner's.
     """
+    run.folders.append(checkpoint)
     claim_checkpoint(FileSystem(run.spark, checkpoint), stream_owner(owner, target))
     writer = run.settings.triggered(frame, name, checkpoint).outputMode(mode)
     sink = {**run.settings.connection, "stream": target.value, **options}
@@ -120,13 +110,10 @@ def start_stream(
         return writer.format("jetstream").options(**sink).start()
     # Spark lets Python sinks append only. Publishing what changed is appending too, in a batch write of its own with
     # the ids and the ledger that a streaming write would have.
-    ledger = Ledger(SinkOptions.of(sink))
 
     def publish(rows: DataFrame, batch: int) -> None:
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or checkpoint
-        if not ledger.has_batch(query, batch):
-            rows.write.format("jetstream").options(**sink, runId=f"{query}/{batch}").mode("append").save()
-            ledger.add_batch(query, batch)
+        rows.write.format("jetstream").options(**sink, runId=f"{query}/{batch}").mode("append").save()
 
     return writer.foreachBatch(publish).start()
 
@@ -135,13 +122,13 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
     """Make sure that the stream exists and takes that subject; one that is missing is made for `<name>.>`.
 
     Returns:
-        What was done, for people to read; empty when nothing was.
+        What was created, for people to read; empty when nothing was.
 
     Raises:
         ConfigError: the stream exists and takes other subjects.
     """
 
-    def ask(api: StreamApi) -> str:
+    def ensure(api: StreamApi) -> str:
         try:
             config = api.stream_info(name).config
         except NotFoundError:
@@ -159,4 +146,48 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
             )
         return ""
 
-    return retrying(options, lambda link: ask(StreamApi.through(link, options)))
+    return ask(options, ensure)
+
+
+_KINDS = ("console", "stream", "parquet", "orc", "json")
+_FORMS = "console, stream:NAME, parquet:DIR, orc:DIR or json:DIR"
+_STREAM = re.compile(r"[^\s.*>/\\]+")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One place: a stream's name, or a folder's path; neither for the console."""
+
+    kind: Literal["console", "stream", "parquet", "orc", "json"]
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.value}" if self.value else self.kind
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether rows become files."""
+        return self.kind not in ("console", "stream")
+
+
+def parse_target(text: str, *, plain: Literal["stream", "parquet"] | None = None) -> Target:
+    """Read `console`, `stream:NAME` or `parquet:DIR`.
+
+    Args:
+        plain: what a name without a kind is; a path with a slash is always a folder of Parquet.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    kind, found, value = text.strip().partition(":")
+    if not found and kind == "console":
+        return Target("console")
+    if found and kind in _KINDS[1:] and value and not value.startswith("//"):
+        if kind == "stream" and not _STREAM.fullmatch(value):
+            raise ConfigError(f"{value!r} can't be a stream's name: it holds a blank, a dot, a wildcard or a slash")
+        return Target(kind, value)  # type: ignore[arg-type]
+    if "/" in text:
+        return Target("parquet", text.strip())
+    if plain == "stream" and not found and _STREAM.fullmatch(kind):
+        return Target("stream", kind)
+    raise ConfigError(f"{text!r} is no place to write to: write {_FORMS}")

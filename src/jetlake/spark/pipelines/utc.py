@@ -20,6 +20,6 @@ def utc_hour(column: str) -> str:
 
 def utc_text(column: str) -> str:
     """Return a timestamp as `2026-01-31T12:00:00.000001Z`."""
-    # A time without a zone goes through none when it is written, so that no hour is skipped or told twice.
+    # A time without a zone goes through none when it is written, so that no hour is skipped or repeated.
     local = f"cast(timestampadd(MICROSECOND, unix_micros({column}), timestamp_ntz'1970-01-01 00:00:00') as string)"
     return f"concat(replace(substring({local}, 1, 19), ' ', 'T'), '.', rpad(substring({local}, 21), 6, '0'), 'Z')"

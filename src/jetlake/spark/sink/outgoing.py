@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
-from jetlake.client.tables.columns.arrow_values import arrow_of, binary_of
+from jetlake.client.tables.arrow_values import arrow_of, binary_of
 
 __all__ = ["Frames", "OutgoingBatch", "OutgoingMessage", "join", "texts"]
 
@@ -72,7 +73,7 @@ class OutgoingBatch:
         return OutgoingMessage(*(column[index].as_py() for column in columns))
 
     def slice(self, first: int, length: int) -> OutgoingBatch:
-        """So many messages, or what is left of them, from number `first`."""
+        """Return at most `length` messages from number `first` on."""
         columns = (self.subject, self.header, self.payload, self.message_id)
         return OutgoingBatch(*(column.slice(first, length) for column in columns))
 
@@ -82,7 +83,7 @@ class OutgoingBatch:
         columns = (self.subject, self.header, self.payload, self.message_id)
         return OutgoingBatch(*(column.filter(kept) for column in columns))
 
-    def pieces(self, rows_max: int) -> Iterator[OutgoingBatch]:
+    def chunks(self, rows_max: int) -> Iterator[OutgoingBatch]:
         """Yield the same messages in batches of at most that many."""
         for first in range(0, len(self), rows_max):
             yield self.slice(first, rows_max)
@@ -91,9 +92,16 @@ class OutgoingBatch:
         """Return the same messages to other subjects."""
         return replace(self, subject=binary_of(subjects))
 
-    def content(self) -> memoryview:
-        """Return what makes two batches the same, wherever they are cut."""
-        return _bytes_of(join(self.subject, b"\0", self.header, b"\0", self.payload))[0]
+    def sum_of_hashes(self, *, in_ids: bool) -> int:
+        """Return the sum of a hash of each row's content, which is the same in any order and however rows are cut.
+
+        Args:
+            in_ids: whether message ids end with that hash; else they are part of the content.
+        """
+        if in_ids:
+            return sum(int(single[-16:], 16) for single in self.message_id.to_pylist())
+        rows = join(self.subject, b"\0", self.header, b"\0", self.payload).to_pylist()
+        return sum(map(xxh3_64_intdigest, rows))
 
     def frames(self, inbox: bytes, first_row: int | None = None) -> Frames:
         """Return one frame for each message; the reply subject is the inbox, with the row behind it if there is one."""

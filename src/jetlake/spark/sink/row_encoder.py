@@ -1,45 +1,55 @@
-"""Rows as messages: subject, headers, payload and message id of every row of a record batch."""
+"""Rows as messages: subject, headers, payload and message id of every row of a record batch.
+
+Payloads are column `data`, or the other columns as a JSON object or an Avro record. The id of a row without one of its
+own names run, partition and row number, and ends with a hash of the content: a repeated task whose rows come in another
+order writes a row twice at worst, and never takes it for another row that had its number before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DecimalType,
     IntegerType,
     LongType,
     MapType,
     StringType,
     StructType,
+    TimestampType,
+    VariantType,
+    YearMonthIntervalType,
 )
+from pyspark.sql.variant_utils import VariantUtils
 from xxhash import xxh3_64_digest
 
-from jetlake.client.tables.columns.arrow_values import arrow_of, binary_of, repeated
+from jetlake.client.tables.arrow_values import arrow_of, binary_of, repeated
+from jetlake.client.tables.decoding import parse_avro
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.schema import types_in
 from jetlake.spark.sink.outgoing import OutgoingBatch, join, texts
-from jetlake.spark.sink.row_payload import RowPayload, has_unusual_keys, make_row_encoder, with_text_keys
-
-__all__ = ["SINK_COLUMNS", "RowEncoder", "RowIds"]
 
 # Rows are made messages in portions, for what is on its way is held in memory.
 _PORTION_ROWS = 4096
 _PORTION_BYTES = 4 << 20
-
 _HASH_DIGITS = 16
 
 # By these the server tells publishers apart or checks them. Read with a message and written again they would be about
 # the wrong publish; what the sink means by them it says itself.
 _NOT_COPIED = ("Nats-Msg-Id", "Nats-Stream-Source")
 _NOT_COPIED_PREFIX = "Nats-Expected-"
-
 SINK_COLUMNS: dict[str, tuple[str, str]] = {
     "subject": ("string", "where to publish, unless option `subject` says it"),
     "data": ("binary or string", "the payload, with `payloadFormat=raw`; null is an empty one"),
@@ -52,14 +62,16 @@ SINK_COLUMNS: dict[str, tuple[str, str]] = {
     "msg_id": ("string", "`Nats-Msg-Id`, by which the stream knows a message that it has already"),
     "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
     "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),
-    "stream, sequence": ("string, bigint", "the message's id with `messageId=source`; else not written"),
+    "stream, sequence, timestamp": (
+        "string, bigint, timestamp",
+        "the message's id with `messageId=source`; not written with `payloadFormat=raw`",
+    ),
     "any other": (
         "any",
         "part of the JSON object or Avro record with `payloadFormat` json or avro; else an error, except `timestamp`",
     ),
 }
 """What the sink makes of columns, by their names."""
-
 _EXPECTATIONS = {
     "expected_last_sequence": b"Nats-Expected-Last-Sequence",
     "expected_last_subject_sequence": b"Nats-Expected-Last-Subject-Sequence",
@@ -77,6 +89,9 @@ class RowIds(NamedTuple):
 class RowEncoder:
     """Makes messages of rows of one schema.
 
+    Attributes:
+        id_from: what message ids are made of: `row`, `column`, `source` or `none`.
+
     Raises:
         ConfigError: the columns do not say what to publish.
     """
@@ -84,7 +99,7 @@ class RowEncoder:
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self._options = options
         self._names = schema.fieldNames()
-        self._id_from = _check_schema(schema, options)
+        self.id_from = _check_schema(schema, options)
         self._columns = [name for name in self._names if name not in _SPECIAL]
         self._by_unusual_keys = [name for name in self._columns if has_unusual_keys(schema[name].dataType)]
         self._schema = schema
@@ -93,13 +108,13 @@ class RowEncoder:
         self._fixed = b"Nats-Expected-Stream: %b\r\n" % options.stream.encode() if options.stream else b""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles writers for its executors; what writes payloads is made anew there.
+        # Spark pickles writers for its executors; the payload encoder is created again there.
         return {**self.__dict__, "_encode_row": None}
 
     @property
     def is_repeatable(self) -> bool:
         """Whether a message may be published again: the stream knows its id, and it expects nothing of the stream."""
-        return self._id_from != "none" and not self._expected
+        return self.id_from != "none" and not self._expected
 
     def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
         """Yield the messages of a record batch whose first row is number `first_row` of its partition.
@@ -131,6 +146,8 @@ class RowEncoder:
                 reason = "it is null" if single is None else "it is no subject to publish to"
                 row = subject.to_pylist().index(single)
                 raise RowPublishError(first_row + row, text, f"column subject: {reason}")
+            if not self._options.allow_system_subjects:
+                refuse_system_subject(single, lambda: first_row + subject.to_pylist().index(single))  # noqa: B023
         return subject
 
     def _payload_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array:
@@ -167,7 +184,7 @@ class RowEncoder:
         for name, key in self._expected:
             sometimes.append(_without_nulls(join(key + b": ", texts(batch.column(name)), b"\r\n")))
         start = b"NATS/1.0\r\n" + self._fixed
-        if self._id_from != "none":
+        if self.id_from != "none":
             return join(start + b"Nats-Msg-Id: ", message_id, b"\r\n", *sometimes, b"\r\n")
         if self._fixed:
             return join(repeated(start, batch.num_rows), *sometimes, b"\r\n")
@@ -238,18 +255,39 @@ class RowEncoder:
         payload: pa.Array,
         first_row: int,
     ) -> pa.Array:
-        if self._id_from == "none":
+        if self.id_from == "none":
             return repeated(b"", batch.num_rows)
-        if self._id_from == "column":
+        if self.id_from == "column":
             return _checked_ids(_as_server_reads(batch.column("msg_id")), subject, first_row, "msg_id")
-        if self._id_from == "source":
-            given = join(batch.column("stream").cast(pa.binary()), b":", texts(batch.column("sequence")))
-            return _checked_ids(given, subject, first_row, "stream and sequence")
+        if self.id_from == "source":
+            # A stream that was recreated or restored, and one of the same name elsewhere, have the same sequences; they
+            # stored their messages at other times.
+            time_us = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.int64())
+            number = (texts(batch.column("sequence")), b":", texts(time_us))
+            given = join(batch.column("stream").cast(pa.binary()), b":", *number)
+            return _checked_ids(given, subject, first_row, "stream, sequence or timestamp")
         # The content is part of the id: should a repeated task bring its rows in another order, then a row is at
         # worst written twice, and never taken for another row that had its number before.
         content = join(payload, b"\0", subject, *([b"\0", own] if own is not None else []))
         rows = texts(arrow_of(np.arange(first_row, first_row + batch.num_rows)))
         return join(f"{ids.run}/{ids.partition}/".encode(), rows, b"-", _hashes(content))
+
+
+def refuse_system_subject(subject: bytes, row: Callable[[], int]) -> None:
+    """Refuse a subject that a server, not a stream, may answer to: data must not run requests.
+
+    Args:
+        row: gives the row that has the subject.
+
+    Raises:
+        RowPublishError: it begins with `$`.
+    """
+    if subject.startswith(b"$"):
+        reason = (
+            "subjects that begin with $ are requests to the server, or belong to buckets: if the rows may be published "
+            "to them, set option allowSystemSubjects=true (--allow-system-subjects in a replay)"
+        )
+        raise RowPublishError(row(), subject.decode("utf-8", "replace"), reason)
 
 
 def _first_overflow(batch: pa.RecordBatch) -> tuple[int, str]:
@@ -264,7 +302,7 @@ def _first_overflow(batch: pa.RecordBatch) -> tuple[int, str]:
 
 
 def _own_lines(block: bytes) -> bytes:
-    """Return the lines of a header block, byte for byte, but for those that are about another publish."""
+    """Return the lines of a header block, byte for byte, without lines about another publish."""
     left_out = tuple(key.encode() + b":" for key in _NOT_COPIED)
     lines = block.split(b"\r\n")[1:]
     kept = [line for line in lines if line and not line.startswith((*left_out, _NOT_COPIED_PREFIX.encode()))]
@@ -339,6 +377,10 @@ def _check_schema(schema: StructType, options: SinkOptions) -> str:
     if id_from == "source":
         _expect(kinds, "stream", (StringType,), "which messageId=source needs")
         _expect(kinds, "sequence", (LongType, IntegerType), "which messageId=source needs")
+        _expect(
+            *(kinds, "timestamp", (TimestampType,)),
+            "which messageId=source needs: a recreated stream, and one of the same name elsewhere, count from 1 too",
+        )
     return id_from
 
 
@@ -356,3 +398,98 @@ def _is_header_map(kind: DataType) -> bool:
         return False
     value = kind.valueType
     return isinstance(value, StringType) or (isinstance(value, ArrayType) and isinstance(value.elementType, StringType))
+
+
+RowPayload = Callable[[dict[str, Any]], bytes]
+"""Makes the payload of a row's columns.
+
+Raises:
+    ValueError: the row cannot be written so; the text says why.
+"""
+
+# Columns with a role of their own, and the columns of a message that was read.
+_NOT_PAYLOAD = {
+    *("subject", "headers", "headers_raw", "msg_id", "expected_last_sequence", "expected_last_subject_sequence"),
+    *("stream", "sequence", "timestamp"),
+}
+_encode_json = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
+    """Return the way to write the rows of that schema.
+
+    Raises:
+        ConfigError: the options or the columns do not allow it.
+    """
+    variants = frozenset(field.name for field in schema.fields if isinstance(field.dataType, VariantType))
+    for field in schema.fields:
+        inner = list(types_in(field.dataType))
+        if field.name not in variants and any(isinstance(kind, VariantType) for kind in inner):
+            raise ConfigError(f"column {field.name} holds a VARIANT inside: write it as a column of its own")
+        if any(isinstance(kind, YearMonthIntervalType) for kind in inner):
+            raise ConfigError(f"column {field.name} holds an interval of months, for which there is no text: cast it")
+        for kind in inner:
+            if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
+                raise ConfigError(
+                    f"column {field.name} holds a map by {kind.keyType.simpleString()}: keys of a payload are texts; "
+                    "write map_entries(…), or make texts of the keys"
+                )
+    if options.payload_format == "avro":
+        if variants:
+            raise ConfigError(f"column {min(variants)} is a VARIANT, for which Avro has no type: write it as JSON")
+        return _avro(parse_avro(options.avro_schema), schema.fieldNames())
+    if variants:
+        return lambda row: _json_with_variants(row, variants)
+    return lambda row: _encode_json({name: value for name, value in row.items() if value is not None})
+
+
+def has_unusual_keys(kind: DataType) -> bool:
+    """Return whether a type holds maps by decimals or booleans, which become no texts by themselves."""
+    maps = (inner for inner in types_in(kind) if isinstance(inner, MapType))
+    return any(isinstance(single.keyType, DecimalType | BooleanType) for single in maps)
+
+
+def with_text_keys(kind: pa.DataType) -> pa.DataType:
+    """Return the type with texts in place of decimals and booleans as keys of maps; columns can be cast to it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_text_keys(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(with_text_keys(kind.value_type)))
+    if pa.types.is_map(kind):
+        is_unusual = pa.types.is_decimal(kind.key_type) or pa.types.is_boolean(kind.key_type)
+        item = kind.item_field.with_type(with_text_keys(kind.item_type))
+        return pa.map_(pa.string() if is_unusual else kind.key_type, item)
+    return kind
+
+
+def _json_with_variants(row: dict[str, Any], variants: frozenset[str]) -> bytes:
+    return _encode_json(
+        {
+            name: msgspec.Raw(VariantUtils.to_json(value["value"], value["metadata"], "UTC").encode())
+            if name in variants
+            else value
+            for name, value in row.items()
+            if value is not None
+        }
+    )
+
+
+def _avro(schema: Any, columns: list[str]) -> RowPayload:
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ConfigError("option avroSchema must describe a record")
+    fields = {field["name"] for field in schema["fields"]}
+    for name in columns:
+        if name not in fields and name not in _NOT_PAYLOAD:
+            raise ConfigError(f"column {name} would be lost: option avroSchema has no such field. Drop the column")
+    from fastavro import schemaless_writer
+
+    def encode(row: dict[str, Any]) -> bytes:
+        stream = io.BytesIO()
+        try:
+            schemaless_writer(stream, schema, row)
+        # A value that does not fit shows itself in whatever the writer stumbles over.
+        except Exception as error:
+            raise ValueError(f"the row does not fit option avroSchema: {error!r}") from None
+        return stream.getvalue()
+
+    return encode

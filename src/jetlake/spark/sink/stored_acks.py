@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jetlake.client.tables.columns.arrow_values import numpy_of
-from jetlake.client.tables.columns.decimals import DIGITS_MAX, read_decimals
-from jetlake.client.tables.columns.frame_split import Split
-from jetlake.client.tables.columns.message_columns import gather
+from jetlake.client.tables.arrow_values import numpy_of
+from jetlake.client.tables.frames import DIGITS_MAX, Split, read_decimals
+from jetlake.client.tables.message_columns import gather
 from jetlake.errors import ApiError, DecodeError
 from jetlake.model.publish import decode_pub_ack
 

@@ -7,24 +7,24 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.encoding.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.garbage import spare_imports
 from jetlake.spark.options.sink_options import SinkOptions
-from jetlake.spark.sink.ledger import Ledger
+from jetlake.spark.sink.ledger import Begun, Ledger, TaskId
 from jetlake.spark.sink.outgoing import OutgoingBatch
 from jetlake.spark.sink.publisher import Publisher
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
-from jetlake.spark.sink.stored_rows import StoredRows
+from jetlake.spark.sink.stored_rows import RepeatedTask, check_all_brought, check_kept, target_end
 
 __all__ = ["BatchWriter", "StreamWriter", "Written", "warn_of_short_memory"]
 
@@ -45,37 +45,47 @@ class Written(WriterCommitMessage):
 
     Attributes:
         rows: rows that it published.
-        duplicates: those of them that the stream had already.
-        query: id of the streaming query; empty for a batch write.
+        duplicates: how many of them the stream had already.
+        query: the query, or the named batch write, in the ledger; empty for a write without a name.
+        batch: its batch.
+        attempt: the attempt that the task belongs to.
     """
 
     rows: int
     duplicates: int
     query: str = ""
+    batch: int = 0
+    attempt: str = ""
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Publishes a DataFrame; a task that is repeated is deduplicated by its ids, a job that is run again is not."""
+    """Publishes a DataFrame; a job that is run again under the same name writes what is missing."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self._options = options
         self._encoder = RowEncoder(schema, options)
-        self._run = options.run_id or next_nuid()
+        self._attempt = next_nuid()
+        self._run, self._batch = _named_run(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish one task's rows; returns when all are acknowledged."""
         spare_imports()
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        messages = _messages(iterator, self._encoder, RowIds(self._run, partition))
+        if self._run:
+            task = TaskId(self._run, self._batch, partition)
+            return _Task(self._options, self._encoder, task, self._attempt).write(iterator)
         publisher = Publisher(self._options, repeatable=self._encoder.is_repeatable)
-        named = _MICRO_BATCH.fullmatch(self._options.run_id)
-        if named is None:
-            publisher.publish_all(messages)
-            return Written(publisher.count, publisher.duplicates)
-        # One batch may be written to several streams, and each of them has rows and sequences of its own.
-        place = _Place(".".join(filter(None, (named[1], self._options.stream))), int(named[2]), partition)
-        return _publish_rest(self._options, Ledger(self._options), place, messages, publisher)
+        publisher.publish_all(_messages(iterator, self._encoder, RowIds(self._attempt, partition)))
+        return Written(publisher.count, publisher.duplicates)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Note that a job with a name is written in full.
+
+        Raises:
+            BatchWrittenError: the stream has rows of the job from an earlier attempt that it does not have any more.
+        """
+        _finish(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -84,7 +94,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self._options = options
         self._encoder = RowEncoder(schema, options)
-        self._ledger = Ledger(options)
+        # Spark makes a writer for each attempt of a batch, on the driver, and hands it to the tasks.
+        self._attempt = next_nuid()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish one task's rows of a micro-batch; returns when all are acknowledged."""
@@ -93,74 +104,144 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert context is not None
         query = _run_of(context.getLocalProperty("sql.streaming.queryId") or "", self._options.run_id)
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
-        partition = context.partitionId()
-        messages = _messages(iterator, self._encoder, RowIds(f"{query}/{batch}", partition))
-        ledger = self._ledger
-        if ledger.has_batch(query, batch):
-            StoredRows(self._options, ledger).check_kept(query, batch, partition)
-            return _skipped(query, batch, sum(map(len, messages)))
-        known = ledger.task_digest(query, batch, partition)
-        if known:
-            # The task was done before and comes again, which is rare; only then its rows are looked at first.
-            kept = list(messages)
-            if _digest(kept) == known:
-                return _skipped(query, batch, sum(map(len, kept)))
-            messages = iter(kept)
-        publisher = Publisher(self._options, repeatable=self._encoder.is_repeatable)
-        return _publish_rest(self._options, ledger, _Place(query, batch, partition), messages, publisher)
+        task = TaskId(query, batch, context.partitionId())
+        return _Task(self._options, self._encoder, task, self._attempt).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Note that the batch is written in full; Spark may call this again for the same batch."""
-        for message in messages:
-            if isinstance(message, Written) and message.query:
-                self._ledger.add_batch(message.query, batchId)
-                return
+        """Note that the batch is written in full; Spark may call this again for the same batch.
+
+        Raises:
+            BatchWrittenError: the stream has rows of the batch from an earlier attempt that it does not have any more.
+        """
+        _finish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to undo: what was published keeps its ids, and a repeated batch is deduplicated by them."""
+        """Do nothing: published rows keep their ids, and a repeated batch is deduplicated by them."""
+
+
+def _finish(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
+    """Note that all tasks are done, by their commit messages, because Spark commits with another writer object."""
+    for message in messages:
+        if isinstance(message, Written) and message.query:
+            ledger = Ledger(options)
+            check_all_brought(options, ledger, message.query, message.batch, message.attempt)
+            ledger.add_batch(message.query, message.batch)
+            return
 
 
 def _run_of(query: str, run_id: str) -> str:
     """Return the name of a query's run in ids and ledger: another one for every name that the user gives."""
-    return f"{query}-{hashlib.blake2b(run_id.encode(), digest_size=6).hexdigest()}" if run_id else query
+    return f"{query}-{_short_hash(run_id)}" if run_id else query
 
 
-class _Place(NamedTuple):
-    """The task's place in its query."""
+def _named_run(options: SinkOptions) -> tuple[str, int]:
+    """Return the query and the batch that a batch write stands for in ids and ledger; no query without a name.
 
-    query: str
-    batch: int
-    partition: int
+    One batch may be written to several streams, and each of them has rows and sequences of its own.
+    """
+    if not options.run_id:
+        return "", 0
+    named = _MICRO_BATCH.fullmatch(options.run_id)
+    query, batch = (named[1], int(named[2])) if named else (f"run-{_short_hash(options.run_id)}", 0)
+    return ".".join(filter(None, (query, options.stream))), batch
 
 
-def _publish_rest(
-    options: SinkOptions, ledger: Ledger, place: _Place, messages: Iterator[OutgoingBatch], publisher: Publisher
-) -> Written:
-    """Publish the rows that the stream does not have from an attempt before, and note that the task is done."""
-    stored = StoredRows(options, ledger).begin(*place)
-    digest = _new_digest()
-    there = 0
+def _short_hash(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
 
-    def missing() -> Iterator[OutgoingBatch]:
-        nonlocal there
-        for batch in messages:
-            # Of all rows, as a task computes it that comes again when this one is done.
-            digest.update(batch.content())
-            rest = batch.without(stored) if stored else batch
-            there += len(batch) - len(rest)
-            if len(rest):
-                yield rest
 
-    publisher.publish_all(missing())
-    if not stored:
-        warn_of_short_memory(options, publisher.stream)
-    if publisher.duplicates:
-        _log.warning(
-            "%d rows of batch %d were not stored: the stream knows their ids", publisher.duplicates, place.batch
+class _Task:
+    """The rows of one task of a batch, written once however often the task is repeated."""
+
+    def __init__(self, options: SinkOptions, encoder: RowEncoder, task: TaskId, attempt: str) -> None:
+        self._options = options
+        self._encoder = encoder
+        self._task = task
+        self._attempt = attempt
+        self._ledger = Ledger(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows that the stream does not have from an attempt before, and note that the task is done.
+
+        Raises:
+            BatchWrittenError: the batch was written before, and is not certainly the same one.
+        """
+        task, ledger = self._task, self._ledger
+        is_finished = ledger.has_batch(task.query, task.batch)
+        messages = _messages(iterator, self._encoder, RowIds(f"{task.query}/{task.batch}", task.partition))
+        first = next(messages, None)
+        if first is None:
+            return self._written(0, 0)
+        known = ledger.task_digest(task)
+        begun = ledger.begin_batch(
+            task,
+            self._attempt,
+            is_new=not is_finished and known is None,
+            look=lambda: target_end(self._options, first.subject[0].as_py().decode()),
         )
-    ledger.follow(publisher.stream)
-    ledger.add_task(*place, digest.hexdigest())
-    return Written(publisher.count + there, publisher.duplicates + there, place.query)
+        rows = chain([first], messages)
+        if known is None and not is_finished and begun.attempt == self._attempt:
+            ledger.add_task(task, self._attempt, "")
+            digest = _Digest(self._encoder.id_from)
+            written = self._publish(map(digest.add, rows))
+            ledger.add_task(task, self._attempt, str(digest))
+            return written
+        # A task that comes again is rare; only then its rows are looked at before they are published.
+        return self._write_again(list(rows), begun, known or "", is_finished=is_finished)
+
+    def _write_again(self, rows: list[OutgoingBatch], begun: Begun, known: str, *, is_finished: bool) -> Written:
+        task, count = self._task, sum(map(len, rows))
+        digest = _Digest(self._encoder.id_from)
+        for batch in rows:
+            digest.add(batch)
+        if known == str(digest):
+            if is_finished:
+                check_kept(self._options, task, begun)
+            self._ledger.add_task(task, self._attempt, known)
+            _log.warning(
+                "task %d of batch %d of query %s was written before: %d rows are not written again",
+                *(task.partition, task.batch, task.query, count),
+            )
+            return self._written(0, count)
+        repeated = RepeatedTask(self._options, self._ledger, task, begun, self._attempt, self._encoder.id_from)
+        rest = repeated.missing(rows, known, was_done=is_finished or bool(known))
+        written = self._publish(iter(rest))
+        there = count - sum(map(len, rest))
+        self._ledger.add_task(task, repeated.confirmed, str(digest))
+        return self._written(written.rows + there, written.duplicates + there)
+
+    def _publish(self, rows: Iterator[OutgoingBatch]) -> Written:
+        publisher = Publisher(self._options, repeatable=self._encoder.is_repeatable)
+        publisher.publish_all(rows)
+        warn_of_short_memory(self._options, publisher.stream)
+        if publisher.duplicates:
+            _log.warning(
+                "%d rows of batch %d were not stored: the stream knows their ids",
+                publisher.duplicates,
+                self._task.batch,
+            )
+        return self._written(publisher.count, publisher.duplicates)
+
+    def _written(self, rows: int, duplicates: int) -> Written:
+        return Written(rows, duplicates, self._task.query, self._task.batch, self._attempt)
+
+
+class _Digest:
+    """A digest of rows by which a task knows that it wrote the same before, in whatever order."""
+
+    def __init__(self, ids: str) -> None:
+        self._has_row_ids = ids == "row"
+        self._rows = 0
+        self._sum = 0
+
+    def add(self, batch: OutgoingBatch) -> OutgoingBatch:
+        """Add rows, and return them."""
+        self._rows += len(batch)
+        self._sum += batch.sum_of_hashes(in_ids=self._has_row_ids)
+        return batch
+
+    def __str__(self) -> str:
+        return f"{self._rows}:{self._sum % (1 << 64):016x}"
 
 
 def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
@@ -173,7 +254,7 @@ def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
         with settings.lease() as connection:
             config = StreamApi.through(connection, settings).stream_info(stream).config
     except (JetlakeError, OSError):
-        # Whoever may publish need not be allowed to look at the stream; the rows are written either way.
+        # A login that may publish need not be allowed to read the stream; the rows are written either way.
         return
     if config.duplicate_window < _WINDOW_MIN_NS:
         _log.warning(
@@ -182,25 +263,6 @@ def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
             stream,
             seconds(config.duplicate_window),
         )
-
-
-def _skipped(query: str, batch: int, rows: int) -> Written:
-    _log.warning(
-        "batch %d of query %s was written before the restart: %d rows are not written again", batch, query, rows
-    )
-    return Written(0, rows, query)
-
-
-def _new_digest() -> hashlib.blake2b:
-    """Return the hash by which a task knows that it wrote the same before."""
-    return hashlib.blake2b(digest_size=16)
-
-
-def _digest(messages: list[OutgoingBatch]) -> str:
-    digest = _new_digest()
-    for batch in messages:
-        digest.update(batch.content())
-    return digest.hexdigest()
 
 
 def _messages(iterator: Iterator[pa.RecordBatch], encoder: RowEncoder, ids: RowIds) -> Iterator[OutgoingBatch]:

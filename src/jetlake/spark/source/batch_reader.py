@@ -1,4 +1,4 @@
-"""Batch reads: what the streams hold when the query is planned, cut into tasks."""
+"""Batch reads: the messages that the streams hold when the query is planned, cut into tasks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from jetlake.client.tables.plan.data_loss import seen_of
-from jetlake.client.tables.plan.offsets import BatchRange, StreamOffset
-from jetlake.client.tables.plan.planning import SequenceRange
-from jetlake.client.tables.plan.reader_choice import Version, choose_reader
-from jetlake.client.tables.reading.ranges import check_head, position_range
-from jetlake.client.tables.reading.start_points import sequence_at_time
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.data_loss import seen_of
+from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset, Version, choose_reader
+from jetlake.client.tables.ranges import check_head, expiring_soon, position_range, sequence_at_time
+from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
-from jetlake.spark.lake.lake import open_lake
-from jetlake.spark.lake.lake_reader import LakePartition, plan_lake
-from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.plan.cluster_size import pinned_partitions
-from jetlake.spark.plan.partition import TaskPartition
-from jetlake.spark.reading.executor import read_lake_partition, read_partition
-from jetlake.spark.source.archived_range import archived_range, check_archive
-from jetlake.spark.source.clock import Clock
+from jetlake.spark.options.source_options import SourceOptions, pinned_partitions
+from jetlake.spark.source.executor import read_lake_partition, read_partition
 from jetlake.spark.source.filters import Bounds, bounds_of, narrow_subjects
-from jetlake.spark.source.stream_names import StreamNames
-from jetlake.spark.source.stream_watch import StreamWatch
-from jetlake.spark.source.tasks import cut_stream
+from jetlake.spark.source.lake import LakePartition, archived_range, check_archive, open_lake, plan_lake
+from jetlake.spark.source.stream_watch import Clock, StreamNames, StreamWatch
+from jetlake.spark.source.tasks import TaskPartition, cut_stream
 
 __all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
 
@@ -37,7 +28,7 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class BatchReader(DataSourceReader):
-    """Reads what the streams hold between the starting and the ending position; takes and releases nothing."""
+    """Reads the messages between the starting and the ending position; takes and releases none."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema = schema
@@ -57,19 +48,19 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """A batch reader that leaves unread what the query's filters would drop.
+    """A batch reader that skips messages which the query's filters would drop.
 
     A class of its own, because Spark refuses a reader with `pushFilters` while its push-down is switched off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what can be read out of the filters, and leave all of them to Spark as well."""
+        """Derive bounds from the filters, and leave all filters to Spark as well."""
         self._bounds = bounds_of(filters)
         return filters
 
 
 def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader:
-    """Return the reader for the process that asks: Spark plans with filters in a worker of its own."""
+    """Return the reader for this process: Spark plans with filters in a worker of its own."""
     return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
 
 
@@ -89,7 +80,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Tas
     partitions: list[TaskPartition | LakePartition] = []
     for stream in StreamNames(options, watch, clock).current():
         if bounds.streams is None or stream in bounds.streams:
-            # First: a stream that is looked at later has all that the archive has.
+            # The archive first: a stream that is asked later has all messages behind its seam.
             lake = open_lake(options.archive, stream, options.subjects) if options.archive else None
             info = watch.info(stream)
             seam = 0
@@ -97,7 +88,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Tas
                 watch.ask(lambda api: check_archive(api, stream, lake, options))  # noqa: B023
                 seam = lake.offset.next
                 partitions += plan_lake(lake, archived_range(info, lake, options, bounds, now_ns), read_options)
-            # What the options name does not depend on the filters that are pushed down.
+            # The range of the options does not depend on the filters that are pushed down.
             found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns, seam))  # noqa: B023
             partitions += watch.ask(lambda api: _tasks(api, watch.version, info, found, read_options))  # noqa: B023
     return partitions
@@ -112,7 +103,8 @@ def _tasks(
     span = state.last_seq + 1 - state.first_seq
     size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
     reader = choose_reader(info.config, version, options, len(whole))
-    batch = BatchRange(whole.first, soft=soft, partitions=pinned_partitions(options))
+    expiring = expiring_soon(api, version, info) if soft else ()
+    batch = BatchRange(whole.first, soft=soft, partitions=pinned_partitions(options), expiring=expiring)
     planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=batch)
     return cut_stream(api, info, whole, options, reader, size_bytes=size_bytes, planned=planned)
 
@@ -120,15 +112,15 @@ def _tasks(
 def _range(
     api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int, seam: int
 ) -> tuple[SequenceRange, bool]:
-    """Return the sequences of one stream that the options name and the filters let through, and whether they begin with
-    whatever the stream begins with when it is read. What lies before `seam` is in the stream's archive.
+    """Return the sequences of one stream that the options name and the filters let through, and whether they start
+    wherever the stream starts when it is read. Messages before `seam` are in the stream's archive.
     """
     stream = info.config.name
     start, stop = options.starting.of(stream), options.ending.of(stream)
     named, soft = position_range(api, version, info, start, stop, now_ns, options.subjects)
     first, end = named.first, named.end
     if seam:
-        # What is behind the seam nobody has but the stream.
+        # Only the stream has the messages behind the seam.
         first = seam if soft else max(first, seam)
         soft = False
         if end <= first:

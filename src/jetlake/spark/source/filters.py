@@ -1,6 +1,7 @@
-"""What a batch read's filters allow to leave unread: pure, from Spark's filters to sequences, times and subjects.
+"""Which messages a batch read's filters allow to skip: pure, from Spark's filters to sequences, times and subjects.
 
-Spark still applies every filter to the rows; so what is skipped here must be certain, and the rest may be coarse.
+Spark still applies every filter to the rows; so a message that is skipped here must be certain to fail a filter, and
+the bounds may be coarse otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The driver's half where a durable consumer is shared with others: batches of messages that it handed out.
+"""The driver's half of an at-least-once read: batches of messages that a shared durable consumer delivered.
 
-The driver takes messages from the consumer, writes their sequences into the batch's offset, and acknowledges them when
-the batch is in Spark's commit log. Tasks read the messages by their sequences. So a batch can be repeated exactly, and
-what is not acknowledged in time the consumer hands out again, to this query or to another reader: at least once.
+The driver pulls messages from the consumer, writes their sequences into the batch's offset, and acknowledges them when
+the batch is in Spark's commit log. Tasks read the messages by their sequences from the stream's leader. So a batch can
+be repeated exactly; a message that is not acknowledged in time is redelivered, to this query or to another reader.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jetlake.client.tables.columns.message_columns import MessageColumns
-from jetlake.client.tables.plan.data_loss import check_same_stream
-from jetlake.client.tables.plan.offsets import BatchRange, Offset, StreamOffset
-from jetlake.client.tables.plan.planning import SequenceRange
-from jetlake.client.tables.reading.tasks import runs_of
-from jetlake.client.tables.requests.pull_now import pull_now
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.data_loss import check_same_stream
+from jetlake.client.tables.message_columns import MessageColumns
+from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset
+from jetlake.client.tables.ranges import runs_of
+from jetlake.client.tables.stream_api import StreamApi
+from jetlake.client.tables.survey import pull_now
 from jetlake.errors import (
     ConsumerNotFoundError,
     DataLossError,
@@ -32,14 +31,17 @@ from jetlake.errors import (
 )
 from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol import encoder
-from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.plan.cluster_size import pinned_partitions
-from jetlake.spark.plan.partition import TaskPartition
-from jetlake.spark.source.clock import Clock
-from jetlake.spark.source.durable import TAKEN_MAX, consumer_name, deleted_consumer_error, ensure_shared
-from jetlake.spark.source.retention import choose_release
-from jetlake.spark.source.stream_watch import StreamWatch
-from jetlake.spark.source.tasks import cut_range
+from jetlake.spark.options.source_options import SourceOptions, pinned_partitions
+from jetlake.spark.source.durable_consumer import (
+    TAKEN_MAX,
+    choose_release,
+    consumer_name,
+    deleted_consumer_error,
+    ensure_shared,
+)
+from jetlake.spark.source.offsets import Offset
+from jetlake.spark.source.stream_watch import Clock, StreamWatch
+from jetlake.spark.source.tasks import TaskPartition, cut_range
 
 __all__ = ["SharedDriver"]
 
@@ -51,12 +53,12 @@ _log = logging.getLogger("jetlake.spark")
 
 _REAL_CLOCK = Clock()
 
-# How long a server may hold a pull: where there is something to hand out, and where there is nothing yet.
+# How long a server may hold a pull: when the consumer has pending messages, and when it has none.
 _PULL_S = 1.0
 _IDLE_PULL_S = 0.05
 
-# The status that answers a pull of a consumer that is not there.
-_NOBODY = 503
+# The status that answers a pull of a consumer that does not exist.
+_NO_RESPONDERS = 503
 
 
 class SharedDriver:
@@ -69,7 +71,7 @@ class SharedDriver:
         self._stream = options.streams[0]
         self._consumer = consumer_name(options, self._stream)
         self._ready = False
-        # Whether the consumer was made by this run, and nobody has asked yet what was missed without one.
+        # Whether this run created the consumer, and it is not checked yet whether messages were missed without it.
         self._is_new = False
         self._request_max = TAKEN_MAX
         self._acknowledged: StreamOffset | None = None
@@ -83,7 +85,7 @@ class SharedDriver:
         self._left = info.num_pending + info.num_ack_pending
 
     def latest_offset(self, start: Offset, *, limited: bool = True) -> Offset:
-        """Acknowledge what the batch up to `start` held, and take the next messages; `start` when there are none."""
+        """Acknowledge the messages of the batch up to `start`, and take the next ones; `start` when there are none."""
         self._prepare()
         before = start.of(self._stream)
         if before is None:
@@ -109,6 +111,10 @@ class SharedDriver:
         info = self._watch.info(self._stream)
         return Offset(((self._stream, StreamOffset(info.created, info.state.last_seq + 1)),))
 
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of a progress report beside the offsets."""
+        return self._watch.figures([self._stream])
+
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
         """Return the tasks of a batch, cut by the number of messages."""
         offset = end.of(self._stream)
@@ -122,16 +128,16 @@ class SharedDriver:
             return []
         options = self._options
         sequences = [sequence for first, last in taken for sequence in range(first, last + 1)]
-        pieces = cut_range(SequenceRange(0, len(sequences)), 0.0, options, offset)
+        parts = cut_range(SequenceRange(0, len(sequences)), 0.0, options, offset)
         partitions = []
-        for piece in pieces:
-            part = sequences[piece.first : piece.end]
-            runs = runs_of(np.array(part, np.int64))
-            partitions.append(TaskPartition(self._stream, part[0], part[-1] + 1, (), "leader", runs=runs))
+        for part in parts:
+            own = sequences[part.first : part.end]
+            runs = runs_of(np.array(own, np.int64))
+            partitions.append(TaskPartition(self._stream, own[0], own[-1] + 1, (), "leader", runs=runs))
         return partitions
 
     def _prepare(self) -> None:
-        """Make sure of the durable consumer, once."""
+        """Ensure the durable consumer, once."""
         if not self._ready:
             choose_release(self._watch.info(self._stream).config, self._watch.version, self._options)
             shared = self._watch.ask(lambda api: ensure_shared(api, self._stream, self._options))
@@ -139,7 +145,7 @@ class SharedDriver:
             self._ready = True
 
     def _finish(self, offset: StreamOffset) -> None:
-        """Acknowledge a finished batch; after a restart perhaps for the second time, which does no harm."""
+        """Acknowledge a finished batch; after a restart perhaps a second time, which does no harm."""
         try:
             check_same_stream(self._watch.info(self._stream, fresh=True), offset)
             self._check_consumer_was_there()
@@ -152,7 +158,7 @@ class SharedDriver:
         self._acknowledged = offset
 
     def _check_consumer_was_there(self) -> None:
-        """Make sure that an interest stream had this query's consumer since the last batch.
+        """Check that an interest stream had this query's consumer since the last batch.
 
         Raises:
             DataLossError: it had not, and the options say that this is an error.
@@ -166,29 +172,29 @@ class SharedDriver:
     def _raise_or_log(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise error
-        _log.warning("%s (going on, as the option says)", error)
+        _log.warning("%s (continuing, as the option says)", error)
 
     def _ask(self, question: Callable[[StreamApi], T]) -> T:
-        """Ask something of the consumer.
+        """Ask something that needs the consumer.
 
         Raises:
-            UnsupportedStreamError: it was deleted.
+            UnsupportedStreamError: the consumer was deleted.
         """
         try:
             return self._watch.ask(question)
         except (ConsumerNotFoundError, PullStatusError) as error:
-            if isinstance(error, PullStatusError) and error.status != _NOBODY:
+            if isinstance(error, PullStatusError) and error.status != _NO_RESPONDERS:
                 raise
             raise UnsupportedStreamError(
                 f"consumer {self._consumer} of stream {self._stream} was deleted while the query ran: start the query "
-                "again, which makes the consumer anew"
+                "again, which recreates the consumer"
             ) from error
 
     def _take_next(self, before: StreamOffset | None, limited: bool) -> Sequences:
-        """Take messages from the consumer; those of the batch before, all of them and no other, are only acknowledged.
+        """Take messages from the consumer; exactly the messages of the batch before are only acknowledged again.
 
-        They come again where the server forgot that they were acknowledged. They are read, and an offset that stays the
-        same would be no batch for Spark.
+        They are redelivered where the server forgot their acknowledgements. They are read already, and an offset that
+        stays the same would be no batch for Spark.
         """
         taken = self._take(limited)
         if len(taken) and before is not None and before.batch is not None and before.batch.taken == runs_of(taken):
@@ -197,7 +203,7 @@ class SharedDriver:
         return taken
 
     def _take(self, limited: bool) -> Sequences:
-        """Take messages from the consumer, as many as the options allow; their sequences."""
+        """Take as many messages from the consumer as the options allow, and return their sequences."""
         options = self._options
         wanted = TAKEN_MAX if self._left is None else min(self._left, TAKEN_MAX)
         if limited:
@@ -219,10 +225,10 @@ class SharedDriver:
         return np.unique(np.concatenate(taken)) if taken else np.empty(0, np.int64)
 
     def _pull(self, wanted: int, api: StreamApi) -> list[MessageColumns]:
-        """Return so many messages, or as many as the consumer hands out now.
+        """Return at most `wanted` messages that the consumer delivers now.
 
-        The consumer hands out no new ones beyond its `max_ack_pending`, which it shares with other readers, and holds a
-        request for more; what it hands out again it has counted before.
+        The consumer delivers no new messages beyond its `max_ack_pending`, which it shares with other readers, and
+        holds a request for more; redelivered messages are counted already.
         """
         info = api.consumer_info(self._stream, self._consumer)
         limit = info.config.max_ack_pending
@@ -241,10 +247,10 @@ class SharedDriver:
 
 
 def acknowledge(api: StreamApi, stream: str, consumer: str, offset: StreamOffset) -> None:
-    """Acknowledge what the batch that ends there has taken, and wait until the server has done it.
+    """Acknowledge the messages of the batch that ends there, and wait until the server has processed it.
 
-    A consumer that was made anew, or fell back with its server, has not handed all of it out: it answers no
-    acknowledgement of the rest, and will hand the rest out again.
+    A consumer that was recreated, or fell back with its server, has not delivered all of them: it answers no
+    acknowledgement of the others, and will deliver them again.
 
     Raises:
         ConsumerNotFoundError: there is no such consumer.

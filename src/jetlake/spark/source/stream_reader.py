@@ -17,12 +17,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.plan.partition import TaskPartition
-from jetlake.spark.reading.executor import read_partition
 from jetlake.spark.source.driver import Driver
+from jetlake.spark.source.executor import read_partition
+from jetlake.spark.source.offsets import Offset, read_offset
 from jetlake.spark.source.shared_driver import SharedDriver
+from jetlake.spark.source.tasks import TaskPartition
 
 __all__ = ["StreamReader"]
 
@@ -48,8 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a query without a checkpoint starts, in words: the first batch writes down what they mean."""
-        return initial_offset(str(self._options.starting)).to_json()
+        """Return where a query without a checkpoint starts, in words: the first batch resolves them."""
+        return Offset(start=str(self._options.starting)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that Spark shows; the options apply together, in `latestOffset`."""
@@ -62,14 +62,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch; what lies before `start` is in Spark's commit log and released here."""
+        """Return the end of the next batch; batches before `start` are in Spark's commit log and are released here."""
         before = read_offset(start)
         end = self.driver.latest_offset(before, limited=not isinstance(limit, ReadAllAvailable))
         return start if end == before else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where the streams end, for the query's progress."""
-        return self.driver.present_end().to_json()
+        """Return where the streams end, for the query's progress.
+
+        Spark has no metrics of sources in Python, so other figures of a report are here, too.
+        """
+        return {**self.driver.present_end().to_json(), "metrics": self.driver.figures()}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what is there now, and stop."""

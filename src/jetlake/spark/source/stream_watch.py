@@ -1,25 +1,24 @@
-"""What the server says of a query's streams, asked at most once in every poll interval."""
+"""The state of a query's streams, asked at most once in every poll interval, and which streams it reads."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from jetlake.client.tables.plan.reader_choice import Version, check_server, parse_version
-from jetlake.client.tables.requests.patience import retrying
-from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.client.tables.planning import Version, check_server, parse_version
+from jetlake.client.tables.stream_api import StreamApi, ask
 from jetlake.errors import JetStreamNotEnabledError, NoRespondersError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.source.clock import Clock
-
-__all__ = ["StreamWatch"]
 
 T = TypeVar("T")
 
 
 class StreamWatch:
-    """Streams as the server describes them; also the way to ask it anything else."""
+    """The streams as the server describes them, and every other question to the server."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options = options
@@ -40,16 +39,17 @@ class StreamWatch:
             self._version = version
         return self._version
 
+    def figures(self, streams: Iterable[str]) -> dict[str, Any]:
+        """Return the figures of a progress report: the server, and how many messages the streams hold."""
+        server = self.ask(lambda api: api.connection.info.server_name)
+        return {"server": server, "messages": {stream: self.info(stream).state.messages for stream in streams}}
+
     def ask(self, question: Callable[[StreamApi], T]) -> T:
-        """Run the question on a connection, again when it breaks, as long as the options allow."""
-        connection_options = self._options.connection
-        return retrying(
-            connection_options,
-            lambda connection: question(StreamApi.through(connection, connection_options)),
-        )
+        """Ask the JetStream API something, with retries for as long as the options allow."""
+        return ask(self._options.connection, question)
 
     def info(self, stream: str, *, fresh: bool = False) -> StreamInfo:
-        """Return the stream, as old as the poll interval at most.
+        """Return the stream's state, at most one poll interval old.
 
         Raises:
             UnsupportedStreamError: there is no such stream, or no JetStream.
@@ -74,8 +74,74 @@ class StreamWatch:
         return info
 
     def wait_for_poll(self, streams: Iterable[str]) -> None:
-        """Let the time pass until the oldest answer about these streams may be asked for again."""
+        """Sleep until the oldest state of these streams may be asked for again."""
         asked_s = [self._infos[stream][0] for stream in streams if stream in self._infos]
         if asked_s:
             due_s = min(asked_s) + self._options.poll_interval_s
             self._clock.sleep(max(due_s - self._clock.monotonic_s(), 0.0))
+
+
+class StreamNames:
+    """The names of a read's streams; patterns are looked up again from time to time."""
+
+    def __init__(self, options: SourceOptions, watch: StreamWatch, clock: Clock) -> None:
+        self._options = options
+        self._watch = watch
+        self._clock = clock
+        self._patterns = [
+            re.compile(".*".join(map(re.escape, name.split("*")))) for name in options.streams if "*" in name
+        ]
+        self._found: tuple[str, ...] = ()
+        self._due_s = 0.0 if self._patterns else float("inf")
+
+    def current(self) -> tuple[str, ...]:
+        """Return all streams, the named ones first.
+
+        Raises:
+            UnsupportedStreamError: no stream matches, and none is named.
+        """
+        if self._clock.monotonic_s() >= self._due_s:
+            self._found = tuple(filter(self.matches, self._watch.ask(lambda api: api.stream_names())))
+            self._due_s = self._clock.monotonic_s() + self._options.discovery_interval_s
+        named = [name for name in self._options.streams if "*" not in name]
+        names = tuple(dict.fromkeys([*named, *self._found]))
+        if not names:
+            raise UnsupportedStreamError(
+                f"no stream matches {', '.join(self._options.streams)} on "
+                f"{', '.join(self._options.connection.servers)}: create one first, or check option stream"
+            )
+        return names
+
+    def drop_deleted(self) -> bool:
+        """Drop streams of a pattern that are gone, before it is time to look for new ones.
+
+        Returns whether there are any.
+        """
+        if not self._found:
+            return False
+        present = self._watch.ask(lambda api: api.stream_names())
+        kept = tuple(name for name in self._found if name in present)
+        is_changed = kept != self._found
+        self._found = kept
+        return is_changed
+
+    def freeze(self) -> None:
+        """Look for no more streams."""
+        self._due_s = float("inf")
+
+    def matches(self, stream: str) -> bool:
+        """Return whether that stream matches a pattern."""
+        return any(pattern.fullmatch(stream) for pattern in self._patterns)
+
+    def has(self, stream: str) -> bool:
+        """Return whether the options name that stream, or a pattern for it."""
+        return stream in self._options.streams or self.matches(stream)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Monotonic time, time of day, and sleep; tests replace them."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    wall_ns: Callable[[], int] = time.time_ns
+    sleep: Callable[[float], None] = time.sleep

@@ -1,23 +1,22 @@
-"""One stream's range as tasks of Spark."""
+"""A stream's range cut into tasks of Spark."""
 
 from __future__ import annotations
 
-from jetlake.client.tables.plan.offsets import StreamOffset
-from jetlake.client.tables.plan.planning import SequenceRange, cut
-from jetlake.client.tables.reading.tasks import plan_pieces
-from jetlake.client.tables.requests.stream_api import StreamApi
-from jetlake.model.stream import StreamInfo
-from jetlake.spark.options.source_options import SourceOptions
-from jetlake.spark.plan.cluster_size import partitions_max
-from jetlake.spark.plan.partition import TaskPartition, as_tasks
+from dataclasses import dataclass
 
-__all__ = ["cut_range", "cut_stream"]
+from pyspark.sql.datasource import InputPartition
+
+from jetlake.client.tables.planning import ReadPartition, SequenceRange, StreamOffset, cut
+from jetlake.client.tables.ranges import plan_tasks
+from jetlake.client.tables.stream_api import StreamApi
+from jetlake.model.stream import StreamInfo
+from jetlake.spark.options.source_options import SourceOptions, partitions_max
 
 
 def cut_range(
     whole: SequenceRange, size_bytes: float, options: SourceOptions, planned: StreamOffset
 ) -> list[SequenceRange]:
-    """Return the range in pieces, one a task, as the options and the batch's offset say."""
+    """Return the range in parts, one a task, by the options and the batch's offset."""
     return cut(
         whole,
         size_bytes,
@@ -44,7 +43,17 @@ def cut_stream(
     Args:
         size_bytes: about how many bytes the range holds.
         planned: the end of the batch.
-        note: what the keys begin with under which tasks note their losses.
+        note: prefix of the keys under which tasks note their losses.
     """
-    pieces = cut_range(whole, size_bytes, options, planned)
-    return as_tasks(plan_pieces(api, info, pieces, options, reader, planned=planned, note=note))
+    parts = cut_range(whole, size_bytes, options, planned)
+    return as_tasks(plan_tasks(api, info, parts, options, reader, planned=planned, note=note))
+
+
+@dataclass
+class TaskPartition(ReadPartition, InputPartition):
+    """A range of one stream's sequences, as Spark hands it to a task."""
+
+
+def as_tasks(partitions: list[ReadPartition]) -> list[TaskPartition]:
+    """Return the ranges as tasks."""
+    return [TaskPartition(**vars(partition)) for partition in partitions]

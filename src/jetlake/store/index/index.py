@@ -21,6 +21,8 @@ from jetlake.store.subject_filter import SubjectFilter
 __all__ = ["BlockType", "Index"]
 
 _GROUP = 1024
+_NEWEST_ROWS = 64
+"""How many rows are looked at for the newest of a pattern, before its subjects are."""
 _NEIGHBOURS_MAX = 8 * 1024
 """How many rows of a block are taken out at once, of few subjects."""
 _RECOUNTED_AT_ONCE = 32
@@ -263,11 +265,34 @@ class Index(Generic[BlockType]):
 
     def last_sequence_for(self, pattern: bytes) -> int:
         """Return the sequence of the newest message whose subject the pattern covers; 0 when there is none."""
+        return finish(self.last_sequence_in_steps(pattern))
+
+    def last_sequence_in_steps(self, pattern: bytes) -> Steps[int]:
+        """Return the same in steps, as of one of them."""
         subjects = self.subjects
         number = subjects.numbers.ids.get(pattern)
         if number is not None and not has_wildcards(pattern):
             return subjects.last(number)
-        return max(map(subjects.last, subjects.numbers.matches.covered(pattern)), default=0)
+        if not has_wildcards(pattern):
+            return 0
+        subject_filter = SubjectFilter((pattern,))
+        newest = self._newest_passing(subject_filter)
+        if newest:
+            return newest
+        last = 0
+        yield from self.prepare(subject_filter)
+        for group in in_groups(list(subjects.numbers.matches.passing(subject_filter)), _GROUP):
+            last = max(last, max((subjects.last(number) for number in group if subjects.has(number)), default=0))
+            yield
+        return last
+
+    def _newest_passing(self, subject_filter: SubjectFilter) -> int:
+        """Return the newest message that passes, where it is among the newest of all; else 0."""
+        block, names, matches = self.active, self.subjects.numbers.names, subject_filter.matches
+        for row in range(len(block.live) - 1, max(len(block.live) - _NEWEST_ROWS, 0) - 1, -1):
+            if block.live[row] and matches(names[block.subject_ids[row]]):
+                return block.sequence_of(row)
+        return 0
 
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None

@@ -46,6 +46,7 @@ class _Stepwise:
         self.count = partial(StepwiseCount, index)
         self.prepare = index.prepare
         self.last_per_subject = index.last_per_subject_in_steps
+        self.last_sequence_for = index.last_sequence_in_steps
         self.subjects = index.subjects_in_steps
 
     def purge(

@@ -11,7 +11,7 @@ from jetlake.client.connection.connection import ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
 from jetlake.client.connection.outbox import Outbox
 from jetlake.client.connection.pings import Pings
-from jetlake.client.settings.server_pool import ServerPool
+from jetlake.client.connection.server_pool import ServerPool
 from jetlake.errors import (
     AuthorizationError,
     BadHeaderError,
@@ -20,6 +20,7 @@ from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
     InvalidOptionError,
+    JetlakeError,
     NoRespondersError,
     NoServersError,
     OutboundBufferFullError,
@@ -229,7 +230,7 @@ async def test_what_was_queued_in_the_turn_of_the_loss_is_not_lost(fake, clock):
 
 @pytest.mark.parametrize(
     ("part", "method", "times"),
-    [(ServerPool, "connected", 3), (Outbox, "connected", 3), (Outbox, "send_kept", 3), (Pings, "stop", 1)],
+    [(ServerPool, "connected", 3), (Outbox, "begin_writing", 3), (Outbox, "send_kept", 3), (Pings, "stop", 1)],
 )
 async def test_a_defect_is_reported_and_the_client_connects_again(fake, clock, monkeypatch, part, method, times):
     client = await fake.connect()
@@ -259,7 +260,7 @@ async def test_a_defect_is_raised_by_the_first_connect(fake, monkeypatch):
     def fails(*_):
         raise LookupError("a defect")
 
-    monkeypatch.setattr(Outbox, "connected", fails)
+    monkeypatch.setattr(Outbox, "begin_writing", fails)
     with pytest.raises(LookupError):
         await fake.connect()
     assert not fake.wire.alive
@@ -476,6 +477,119 @@ async def test_a_server_that_answers_nothing_is_left_when_that_is_asked_for(fake
     assert (len(fake.wires), client.reconnects) == (2, 1)
 
 
+async def fails(call):
+    with pytest.raises(TimeoutError):
+        await call
+
+
+async def fetch_nothing(fake, client):
+    fake.serve_consumer()
+    consumer = await client.jetstream().consumer("S", "C")
+    fake.wire.is_cut = True
+    with pytest.raises(JetlakeError):
+        await consumer.fetch(1, expires=1)
+
+
+OVERDUE = {
+    "request": lambda fake, client: fails(client.request("a", timeout=1)),
+    "flush": lambda fake, client: fails(client.flush(timeout=1)),
+    "publish": lambda fake, client: fails(client.jetstream().publish("a", timeout=1)),
+    "publish with an id": lambda fake, client: client.jetstream().publish("a", msg_id="1", timeout=10),
+    "publish_async": lambda fake, client: client.jetstream(timeout=2).publish_async("a"),
+    "fetch": fetch_nothing,
+    "api": lambda fake, client: fails(client.jetstream(timeout=1).stream("S")),
+    "fast publisher": lambda fake, client: fails(fast_publish(client)),
+    "request_many": lambda fake, client: anext(aiter(client.request_many("a", timeout=1)), None),
+}
+
+
+async def fast_publish(client):
+    async with client.jetstream(timeout=1).fast_publisher() as fast:
+        await fast.publish("a")
+
+
+@pytest.mark.parametrize("call", OVERDUE)
+async def test_an_answer_that_is_overdue_probes_the_connection(fake, clock, call):
+    reasons = []
+    client = await fake.connect(on_disconnected=reasons.append)
+    fake.wire.is_cut = call != "fetch"
+    task = asyncio.create_task(OVERDUE[call](fake, client))
+    # Half of the call's time, or all of it, and `connect_timeout` for the answer to the ping.
+    for _ in range(15):
+        await clock.advance(0.5)
+    assert [str(reason) for reason in reasons] == ["nats://fake:4222 did not answer a ping within 2 s"]
+    assert (len(fake.wires), client.is_connected) == (2, True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def overdue(client, clock):
+    """Let a request go without an answer for a second."""
+    task = asyncio.create_task(client.request("a", timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(RequestTimeoutError):
+        await task
+
+
+async def test_a_connection_that_answers_its_probe_stays(fake, clock):
+    client = await fake.connect()
+    for _ in range(3):
+        await overdue(client, clock)
+        await clock.advance(10)
+    assert len(fake.wires) == 1
+    assert len(frames(fake.wire, Ping)) == 3
+
+
+async def test_one_probe_serves_all_who_ask(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    tasks = [asyncio.create_task(client.request("a", timeout=1 + number / 10)) for number in range(10)]
+    await clock.settle()
+    for _ in range(20):
+        await clock.advance(0.1)
+    assert len(frames(fake.wire, Ping)) == 1
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_whatever_comes_is_a_sign_of_life(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    await overdue(client, clock)
+    # The pong may be behind much else, of which a part is read.
+    client._connection.traffic.bytes_received += 1
+    await clock.advance(2)
+    assert len(fake.wires) == 1
+    await overdue(client, clock)
+    await clock.advance(2)
+    assert len(fake.wires) == 2
+
+
+async def test_a_probe_waits_while_much_is_written(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    transport = fake.wire.transport
+    transport.unsent = 1000
+    await overdue(client, clock)
+    for _ in range(3):
+        transport.unsent -= 100
+        await clock.advance(2)
+    assert len(fake.wires) == 1
+    await clock.advance(2)
+    assert len(fake.wires) == 2
+
+
+async def test_a_stalled_process_does_not_take_its_connection_for_dead(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    await overdue(client, clock)
+    await clock.advance(60)
+    assert len(fake.wires) == 1
+    fake.wire.deliver(b"PONG\r\n")
+    await clock.advance(2)
+    assert len(fake.wires) == 1
+
+
 async def test_answered_pings_keep_the_connection(fake, clock):
     await fake.connect(ping_interval=10)
     for _ in range(20):
@@ -567,6 +681,20 @@ async def test_a_request_that_may_be_repeated_is_sent_again_once(fake, clock):
     with pytest.raises(RequestTimeoutError):
         await lost
     assert len(fake.published("a")) == 4
+
+
+async def test_a_request_with_much_time_is_repeated_soon_and_again(fake, clock):
+    client = await fake.connect()
+    task = asyncio.create_task(client._connection.request_raw(b"a", b"", b"", 60, True))
+    await clock.settle()
+    counts = []
+    for _ in range(59):
+        await clock.advance(1)
+        counts.append(len(fake.published("a")))
+    # After 2.5, 7.5, 17.5 and 37.5 s: the leader that took the first may be frozen until another one is elected.
+    assert [counts.count(number) for number in (1, 2, 3, 4, 5)] == [2, 5, 10, 20, 22]
+    fake.reply(fake.wire, fake.published("a")[-1].reply, b"late")
+    assert (await task).payload == b"late"
 
 
 async def test_a_request_that_may_be_repeated_survives_a_lost_connection(fake, clock):

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,8 @@ def test_reads_take_no_new_memory_from_the_system():
 async def test_a_server_that_reads_no_more_is_cut_off(clock, is_read):
     ours, theirs = socket.socketpair()
     lost = []
-    wire = WireProtocol(Message, lambda frames: None, lambda wire, error: lost.append(error), Traffic())
+    connection = SimpleNamespace(message_type=Message, receive=lambda frames: None, traffic=Traffic())
+    wire = WireProtocol(connection, lambda wire, error: lost.append(error))
     await clock.create_connection(lambda: wire, sock=ours)
     wire.start()
     wire.write(bytes(4 * 1024 * 1024))

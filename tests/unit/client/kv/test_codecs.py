@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.client.kv import Base64Keys, Base64Values, KeyChain, PathKeys
-from jetlake.client.kv.names import check_key
+from jetlake.client.kv.config import check_key
 from jetlake.errors import DecodeError
 
 TOKEN = st.text(st.characters(exclude_characters="./", exclude_categories=("Cs",)), min_size=1).filter(

@@ -9,7 +9,14 @@ from jetlake.client.kv.entry import Entry
 from jetlake.client.messages.message import Message
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.streams.stored_message import StoredMessage
-from jetlake.errors import DecodeError, InvalidOptionError, JetlakeError, NotJetStreamMessageError, RequestTimeoutError
+from jetlake.errors import (
+    AlreadyAcknowledgedError,
+    DecodeError,
+    InvalidOptionError,
+    JetlakeError,
+    NotJetStreamMessageError,
+    RequestTimeoutError,
+)
 
 REPLY = b"$JS.ACK.S.C.2.10.7.1790000000000000000.3"
 
@@ -109,9 +116,24 @@ async def test_after_a_terminal_acknowledgement_all_others_are_ignored(outlet, f
     assert message.is_settled
     for later in ("ack", "nak", "term", "in_progress"):
         getattr(message, later)()
-    await message.ack_sync()
     assert len(outlet.frames) == 1
+    for later in ("ack", "nak", "term", "in_progress"):
+        if later != first:
+            with pytest.raises(AlreadyAcknowledgedError):
+                await getattr(message, f"{later}_sync")()
     assert outlet.requests == []
+
+
+async def test_ack_sync_asks_the_server_about_an_ack_that_was_not_confirmed(outlet):
+    message = received(outlet)
+    message.ack()
+    outlet.error = RequestTimeoutError("no answer")
+    with pytest.raises(RequestTimeoutError):
+        await message.ack_sync()
+    outlet.error = None
+    await message.ack_sync()
+    await message.ack_sync()
+    assert len(outlet.requests) == 2
 
 
 async def test_in_progress_is_not_terminal(outlet):

@@ -7,6 +7,7 @@ from fake_server import consumer_info, delivery, status
 
 from jetlake.client.ordered.watch import Watch
 from jetlake.errors import (
+    ApiError,
     PullStatusError,
     RequestTimeoutError,
     SequenceGapError,
@@ -25,6 +26,7 @@ class Creator:
         self.fake = fake
         self.created = []
         self.refusals = []
+        self.pending = 0
         fake.heard_before = fake.heard
         fake.heard = self.heard
         self.serve_stream(last_seq=1000)
@@ -49,6 +51,7 @@ class Creator:
                 request = decode(ConsumerCreateRequest, frame.payload)
                 self.created.append(request.config)
                 body = consumer_info("S", name, "create", delivered=(request.config.opt_start_seq or 1) - 1)
+                body["num_pending"] = self.pending
             self.fake.answers[frame.subject.decode()] = body
         self.fake.heard_before(wire, frame)
 
@@ -199,6 +202,95 @@ async def test_a_server_that_is_not_ready_is_asked_again(fake, clock, creator, s
         assert len(creator.created) == 1
         creator.deliver(1)
         assert await take(messages, 1) == [1]
+
+
+NOT_READY = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+
+
+async def test_a_connection_that_was_dropped_in_silence_is_replaced(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        fake.wire.is_cut = fake.is_down = True
+        await clock.advance(10)
+        assert fake.wire.alive
+        await clock.advance(2)
+        assert not fake.wire.alive
+        for _ in range(100):
+            await clock.advance(1)
+        fake.is_down = False
+        for _ in range(10):
+            await clock.advance(1)
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+async def test_a_consumer_that_turns_out_to_be_gone_during_the_check_is_replaced(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        fake.answer_pings = False
+        await clock.advance(10)
+        clock._manual_s += 0.5
+        fake.deliver(fake.pull_reply("S", creator.name), status(409, "Consumer Deleted"))
+        fake.wire.deliver(b"PONG\r\n")
+        fake.answer_pings = True
+        await clock.settle()
+        assert len(creator.created) == 2
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+@pytest.mark.parametrize("refusal", [NOT_READY, None], ids=["no leader", "silence"])
+async def test_a_read_that_has_begun_waits_for_a_leader_without_end(fake, clock, creator, stream, refusal):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        creator.refusals = [refusal] * 100_000
+        for _ in range(300):
+            await clock.advance(1)
+        assert not messages.is_stopped
+        assert 3 <= len(fake.errors) <= 5
+        creator.refusals = []
+        for _ in range(10):
+            await clock.advance(1)
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+async def test_a_read_that_cannot_begin_says_so_after_a_minute(fake, clock, creator, stream):
+    creator.refusals = [NOT_READY] * 100_000
+    async with stream.ordered().consume() as messages:
+        for _ in range(80):
+            await clock.advance(1)
+        assert messages.is_stopped
+        with pytest.raises(ApiError, match="temporarily unavailable"):
+            await messages.next()
+
+
+async def test_what_there_was_is_read_though_the_stream_has_no_leader_at_its_end(fake, clock, creator, stream):
+    watch = Watch("S", stream.ordered(), lambda message: message.payload, stream.info, one_per_subject=True)
+    creator.pending = 2
+    task = asyncio.create_task(watch.current())
+    await clock.settle()
+    info = fake.answers["$JS.API.STREAM.INFO.S"]
+    fake.answers["$JS.API.STREAM.INFO.S"] = {"type": info["type"], "error": NOT_READY}
+    name = creator.name
+    fake.answers[f"$JS.API.CONSUMER.INFO.S.{name}"] = {
+        "type": "io.nats.jetstream.api.v1.consumer_info_response",
+        "error": NOT_READY,
+    }
+    # The pending count says that this is the last message, and so few came that it is not believed.
+    fake.deliver(fake.pull_reply("S", name), delivery(1, b"1", consumer=name))
+    for _ in range(30):
+        await clock.advance(1)
+    assert not task.done()
+    fake.answers["$JS.API.STREAM.INFO.S"] = info
+    for _ in range(10):
+        fake.serve_consumer("S", creator.name)
+        await clock.advance(1)
+    assert await task == [b"1"]
+    await watch.stop()
 
 
 async def test_a_stream_that_is_gone_ends_it(fake, clock, creator, stream):

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from jetlake.client.publish.single_message import SingleMessage
+from jetlake.client.publish.pending_ack import SingleMessage
 from jetlake.errors import (
     ApiError,
     ConnectionClosedError,

@@ -50,6 +50,30 @@ async def start(clock, js, messages):
     return task
 
 
+async def test_a_failing_async_iterable_leaves_what_it_gave_under_way(fake, clock, js):
+    async def failing():
+        yield "s.1", b"0"
+        yield "s.1", b"1"
+        raise ZeroDivisionError
+
+    task = await start(clock, js, failing())
+    with pytest.raises(ZeroDivisionError):
+        await task
+    assert [frame.payload for frame in published(fake)] == [b"0", b"1"]
+
+    async def wrong():
+        yield "no message"
+
+    with pytest.raises(InvalidOptionError, match="a message is"):
+        await js.publish_many(wrong())
+
+
+@pytest.mark.parametrize("call", ["publish", "publish_async"])
+async def test_an_option_that_does_not_exist_is_named_with_the_one_that_does(js, call):
+    with pytest.raises(TypeError, match="a message has no option 'msgid'; did you mean 'msg_id'"):
+        await getattr(js, call)("s.1", b"", msgid="1")
+
+
 async def test_a_run_is_one_write_and_keeps_its_order(fake, clock, js):
     writes, sent = len(fake.wire.writes), fake.clients[0].statistics.frames_sent
     task = await start(clock, js, numbered(200))

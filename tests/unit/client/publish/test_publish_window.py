@@ -19,6 +19,7 @@ from jetlake.errors import (
     PublishWindowError,
 )
 from jetlake.protocol.frames import Pub
+from jetlake.protocol.headers import Headers
 
 
 def published(fake, wire=None):
@@ -520,6 +521,129 @@ async def test_publish_gives_up_in_time(fake, clock, js):
     await clock.advance(2)
     with pytest.raises(PublishTimeoutError, match="may be stored"):
         await task
+
+
+@pytest.fixture
+async def clustered(fake):
+    """JetStream on a server of a cluster."""
+    fake.info = ServerInfo(headers=True, max_payload=1024 * 1024, cluster="C")
+    return (await fake.connect()).jetstream(timeout=5)
+
+
+async def publish_at_once(js, **options):
+    return await js.publish("s.1", **options)
+
+
+async def publish_in_a_window(js, **options):
+    return await (await js.publish_async("s.1", **options))
+
+
+WAYS = pytest.mark.parametrize("publish", [publish_at_once, publish_in_a_window])
+
+
+@WAYS
+async def test_a_message_with_an_id_outlasts_a_leader_that_is_frozen(fake, clock, clustered, publish):
+    task = asyncio.create_task(publish(clustered, msg_id="1"))
+    for _ in range(20):
+        await clock.advance(1)
+    assert not task.done()
+    # Sent again every few seconds, and the next leader answers one of these.
+    frames = published(fake)
+    assert 5 <= len(frames) <= 9
+    assert {frame.header for frame in frames} == {frames[0].header}
+    acknowledge(fake, frames[-1], 7)
+    assert (await task).seq == 7
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("options", "time_s"),
+    [({"msg_id": "1"}, 30), ({}, 5), ({"msg_id": "1", "timeout": 8}, 8)],
+    ids=["half a minute", "without an id", "the caller's time"],
+)
+async def test_a_leader_that_stays_frozen_is_given_up_in_time(fake, clock, clustered, publish, options, time_s):
+    task = asyncio.create_task(publish(clustered, **options))
+    await clock.settle()
+    for _ in range(2 * time_s - 1):
+        await clock.advance(0.5)
+        assert not task.done()
+    await clock.advance(0.5)
+    await clock.advance(0.5)
+    with pytest.raises(PublishTimeoutError, match=f"within {time_s} s"):
+        await task
+
+
+async def test_a_message_in_doubt_is_not_reported_as_one_that_nobody_took(fake, clock, clustered):
+    serve_names(fake)
+    task = asyncio.create_task(clustered.publish("s.1", msg_id="1"))
+    await clock.settle()
+    for _ in range(6):
+        await clock.advance(1)
+    await nobody_listens(fake, clock, 2)
+    with pytest.raises(PublishTimeoutError, match="may be stored"):
+        await task
+
+
+def batches(fake):
+    """The ids of the batches that were begun, and how many messages of each were sent."""
+    counts = {}
+    for frame in published(fake):
+        batch_id = Headers(frame.header)["Nats-Batch-Id"]
+        counts[batch_id] = counts.get(batch_id, 0) + 1
+    return list(counts.values())
+
+
+@pytest.fixture
+async def committing(clustered, clock):
+    batch = clustered.batch()
+    for number in range(3):
+        batch.publish(f"s.{number}")
+    task = asyncio.create_task(batch.commit())
+    await clock.settle()
+    return task
+
+
+async def test_a_batch_waits_for_a_stream_without_a_leader(fake, clock, committing):
+    serve_names(fake, "S")
+    await nobody_listens(fake, clock, 40)
+    assert not committing.done()
+    assert batches(fake) == [1] * 41
+    fake.reply(fake.wire, published(fake)[-1].reply, b"")
+    await clock.settle()
+    assert batches(fake) == [1] * 40 + [3]
+    # The leader dies before it has the end: the messages before it are gone with it.
+    fake.reply(fake.wire, published(fake)[-1].reply, b"", header=NOBODY)
+    await clock.settle()
+    await clock.advance(0.25)
+    fake.reply(fake.wire, published(fake)[-1].reply, b"")
+    await clock.settle()
+    assert batches(fake) == [1] * 40 + [3, 3]
+    acknowledge(fake, published(fake)[-1], 3)
+    assert (await committing).seq == 3
+
+
+async def test_a_batch_where_there_is_no_stream_fails_soon(fake, clock, committing):
+    serve_names(fake)
+    await nobody_listens(fake, clock, 3)
+    with pytest.raises(NoRespondersError):
+        await committing
+    assert batches(fake) == [1, 1, 1]
+
+
+async def test_a_batch_whose_beginning_has_no_answer_is_sent_again_and_one_whose_end_has_none_is_not(
+    fake, clock, committing
+):
+    for _ in range(6):
+        await clock.advance(1)
+    assert batches(fake) == [1, 1]
+    fake.reply(fake.wire, published(fake)[-1].reply, b"")
+    await clock.settle()
+    assert batches(fake) == [1, 3]
+    for _ in range(6):
+        await clock.advance(1)
+    with pytest.raises(PublishTimeoutError):
+        await committing
+    assert batches(fake) == [1, 3]
 
 
 async def test_publish_raises_the_servers_refusal(fake, clock, js):

@@ -7,6 +7,8 @@ from fake_server import acks, consumer_of, delivery, ended, status
 
 from jetlake.client.pull.consumer import Consumer
 from jetlake.errors import (
+    ApiError,
+    BadRequestError,
     ConnectionClosedError,
     ConsumerDeletedError,
     HeartbeatMissedError,
@@ -247,14 +249,113 @@ async def test_who_may_not_ask_for_the_consumer_pulls_all_the_same(fake, clock):
         assert not messages.is_stopped
 
 
-async def test_a_server_that_never_becomes_ready_is_not_taken_for_a_read_without_messages(fake, clock):
+async def pulls_again(fake, clock, messages):
+    """Wait until the read pulls on the connection in use, and has the next message."""
+    pulls = len(fake.pulls())
+    for _ in range(20):
+        await clock.advance(1)
+    assert len(fake.pulls()) == pulls + 1
+    fake.deliver(fake.pull_reply(), delivery(1))
+    assert (await messages.next()).metadata.stream_seq == 1
+
+
+@pytest.mark.parametrize("on_missed_heartbeat", ["stop", "continue"])
+async def test_a_connection_that_was_dropped_in_silence_is_replaced(fake, clock, on_missed_heartbeat):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(
+        max_messages=10, expires=20, idle_heartbeat=10, on_missed_heartbeat=on_missed_heartbeat
+    ) as messages:
+        fake.wire.is_cut = fake.is_down = True
+        await clock.advance(20)
+        assert fake.wire.alive
+        # The ping after two missed heartbeats has `connect_timeout` seconds for its answer.
+        await clock.advance(2)
+        assert not fake.wire.alive
+        for _ in range(100):
+            await clock.advance(1)
+        assert not messages.is_stopped
+        fake.is_down = False
+        await pulls_again(fake, clock, messages)
+        assert fake.errors == []
+
+
+@pytest.mark.parametrize("trouble", ["silence", "no leader", "nobody"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["silent", "reconnected"])
+async def test_a_consumer_that_nobody_answers_for_is_waited_for_and_reported(fake, clock, trouble, is_lost):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_messages=10, expires=20, idle_heartbeat=10) as messages:
+        if trouble == "silence":
+            del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        elif trouble == "no leader":
+            fake.serve_no_leader()
+        else:
+            fake.serve_nobody()
+        if is_lost:
+            fake.wire.lose()
+        for _ in range(300):
+            await clock.advance(1)
+        assert not messages.is_stopped
+        assert len(fake.pulls()) == 1
+        kind = RequestTimeoutError if trouble == "silence" else ApiError
+        assert {isinstance(error, kind) for error in fake.errors} == {True}
+        # After 10, 20, 40, 80 and 160 seconds more, about: nobody wants one line a second.
+        assert 3 <= len(fake.errors) <= 5
+        fake.serve_consumer()
+        await pulls_again(fake, clock, messages)
+
+
+async def test_pulls_that_the_consumer_does_not_know_of_are_sent_again_outside_of_clusters_too(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_messages=10, expires=20, idle_heartbeat=10) as messages:
+        fake.answers["$JS.API.CONSUMER.INFO.S.C"]["num_waiting"] = 0
+        await clock.advance(20)
+        assert [pull.batch for pull in fake.pulls()] == [10, 10]
+        fake.deliver(fake.pull_reply(), delivery(1))
+        assert (await messages.next()).metadata.stream_seq == 1
+
+
+async def test_a_message_during_the_check_ends_the_silence(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_messages=10, expires=20, idle_heartbeat=10) as messages:
+        fake.answer_pings = False
+        await clock.advance(20)
+        clock._manual_s += 0.5
+        fake.deliver(fake.pull_reply(), delivery(1))
+        fake.wire.deliver(b"PONG\r\n")
+        await clock.settle()
+        assert (await messages.next()).metadata.stream_seq == 1
+        assert len(fake.pulls()) == 1
+        # Silence is measured from that message on.
+        fake.answer_pings = True
+        await clock.advance(19)
+        assert not messages.is_stopped
+        await clock.advance(1)
+        assert messages.is_stopped
+
+
+@pytest.mark.parametrize("words", [(409, "Leadership Change"), (503, "")], ids=["no leader", "nobody"])
+async def test_pulls_that_turn_out_to_be_lost_during_the_check_are_sent_again(fake, clock, words):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_messages=10, expires=20, idle_heartbeat=10) as messages:
+        fake.answer_pings = False
+        await clock.advance(20)
+        clock._manual_s += 0.5
+        fake.deliver(fake.pull_reply(), status(*words))
+        fake.wire.deliver(b"PONG\r\n")
+        fake.answer_pings = True
+        await pulls_again(fake, clock, messages)
+
+
+async def test_a_refusal_that_does_not_pass_ends_it(fake, clock):
     consumer = await consumer_of(fake)
     async with consumer.consume() as messages:
-        del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        fake.answers["$JS.API.CONSUMER.INFO.S.C"] = {
+            "type": "io.nats.jetstream.api.v1.consumer_info_response",
+            "error": {"code": 400, "err_code": 10003, "description": "bad request"},
+        }
         fake.wire.lose()
-        for _ in range(80):
-            await clock.advance(1)
-        with pytest.raises(RequestTimeoutError, match="no answer on"):
+        await clock.settle()
+        with pytest.raises(BadRequestError):
             await messages.next()
 
 

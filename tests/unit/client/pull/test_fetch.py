@@ -6,6 +6,7 @@ import pytest
 from fake_server import acks, delivery, ended, status
 
 from jetlake.errors import (
+    ConnectionClosedError,
     ConsumerDeletedError,
     ConsumerNotFoundError,
     DisconnectedError,
@@ -342,7 +343,7 @@ async def test_fetches_that_follow_each_other_share_a_timer(fake, clock, consume
     assert len(timers()) == 1
     await fake.clients[0].close()
     assert not timers()
-    with pytest.raises(DisconnectedError):
+    with pytest.raises(ConnectionClosedError):
         await fetch
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jetlake.client.pull.fetch_state import FetchState
-from jetlake.client.pull.pull_options import fetch_options
+from jetlake.client.pull.fetch import FetchState
+from jetlake.client.pull.options import fetch_options
 from jetlake.client.pull.pull_status import PullStatus
 from jetlake.errors import ConsumerDeletedError, HeartbeatMissedError, PullStatusError
 

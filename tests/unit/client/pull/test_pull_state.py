@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.client.pull.pull_options import consume_options, group_options
+from jetlake.client.pull.options import consume_options, group_options
 from jetlake.client.pull.pull_state import PullState
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
+from jetlake.errors import InvalidOptionError
 
 TIMEOUT = "Request Timeout"
 
@@ -370,3 +371,47 @@ def test_pending_stays_within_the_limit_and_consumption_never_stops(limit, event
     # Once all is handed out, something is always asked for.
     pulls.next_request(0, now + 10)
     assert pulls.outstanding > 0
+
+
+# The rate
+
+
+@pytest.mark.parametrize(("rate", "first"), [(2, 1), (1000, 100)])
+def test_a_rate_is_never_exceeded_and_is_reached(rate, first):
+    pulls = state(max_rate=rate)
+    now, received, requests = 0.0, 0, 0
+    assert pulls.next_request(0, now).batch == first
+    while now < 10:
+        # The server has plenty, and answers every pull at once.
+        received += pulls.outstanding
+        pulls.received(pulls.outstanding, now)
+        while pulls.next_request(0, now) is not None:
+            received += pulls.outstanding
+            pulls.received(pulls.outstanding, now)
+            requests += 1
+        assert received <= first + rate * now + 1
+        now = pulls.deadline(now)
+    assert received >= rate * 9
+    assert requests <= min(rate, 20) * 11
+
+
+def test_a_rate_without_messages_leaves_the_timer_alone():
+    pulls = state(max_rate=50)
+    assert pulls.next_request(0, 0.0).batch == 5
+    assert pulls.deadline(0.0) == 60.0  # For the heartbeat.
+    assert pulls.next_request(0, 10.0) is None
+
+
+def test_what_a_pull_did_not_bring_may_be_asked_for_again():
+    pulls = state(max_rate=50)
+    pulls.next_request(0, 0.0)
+    pulls.heard(ended(5), 0.0)
+    assert pulls.next_request(0, 0.0).batch == 5
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_rate": 0}, {"max_rate": True}, {"max_rate": "9"}, {"max_rate": 1, "max_bytes": 9}]
+)
+def test_rates_that_cannot_be_meant(options):
+    with pytest.raises(InvalidOptionError, match="max_rate"):
+        state(**options)

@@ -157,6 +157,15 @@ def test_what_cannot_work_is_refused(save, monkeypatch, tmp_path, keys, words):
         build_options(context="c")
 
 
+@pytest.mark.parametrize("keys", [{"creds": "FILE"}, {"nkey": "FILE"}, {"token": "file://FILE"}])
+def test_a_file_that_may_have_no_end_is_refused(save, tmp_path, keys):
+    file = tmp_path / "zero"
+    file.write_text("\0" * 1_000_001)
+    save("c", **{key: value.replace("FILE", str(file)) for key, value in keys.items()})
+    with pytest.raises(InvalidOptionError, match=r"zero'.* too long"):
+        build_options(context="c")
+
+
 @pytest.mark.parametrize("name", ["nobody", "../c", "a/b"])
 def test_a_context_that_is_not_there(save, name):
     save("c")

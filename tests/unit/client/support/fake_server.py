@@ -14,6 +14,10 @@ from jetlake.protocol.parser import ClientParser, ServerParser
 class FakeTransport:
     def __init__(self):
         self.reading = True
+        self.unsent = 0
+
+    def get_write_buffer_size(self):
+        return self.unsent
 
     def is_reading(self):
         return self.reading
@@ -29,13 +33,13 @@ class FakeTransport:
 
 
 class FakeWire:
-    """Stands in for one TCP connection."""
+    """Stands in for one TCP connection; while `is_cut`, what is written is lost and nothing comes."""
 
-    def __init__(self, server, message_type, on_frames, on_lost):
+    def __init__(self, server, connection, on_lost):
         self._server = server
         self._parser = ServerParser()
-        self._client_parser = ClientParser(message_type=message_type, message_runs=True)
-        self._on_frames = on_frames
+        self._client_parser = ClientParser(message_type=connection.message_type, message_runs=True)
+        self._on_frames = connection.receive
         self._on_lost = on_lost
         self.transport = FakeTransport()
         self.is_congested = False
@@ -43,11 +47,14 @@ class FakeWire:
         self.writes = []
         self.subscriptions = {}
         self.alive = True
+        self.is_cut = False
 
     def write(self, data):
         if not data:
             return
         self.writes.append(data)
+        if self.is_cut:
+            return
         for frame in self._parser.feed(data):
             self.frames.append(frame)
             if isinstance(frame, Sub):
@@ -65,7 +72,7 @@ class FakeWire:
 
     def deliver(self, data):
         """Let bytes come from the server, as one read."""
-        if self.alive:
+        if self.alive and not self.is_cut:
             self._on_frames(self._client_parser.feed(data))
 
     def lose(self, error=None):
@@ -94,11 +101,11 @@ class FakeServer:
         self.errors = []
         self.events = []
 
-    async def open_wire(self, options, address, message_type, on_frames, on_lost, traffic):
+    async def open_wire(self, options, address, connection, on_lost):
         await asyncio.sleep(0)
         if self.is_down:
             raise ConnectionRefusedError("down")
-        wire = FakeWire(self, message_type, on_frames, on_lost)
+        wire = FakeWire(self, connection, on_lost)
         self.wires.append(wire)
         return wire, self.info
 
@@ -173,6 +180,21 @@ class FakeServer:
         """Answer CONSUMER.INFO."""
         self.answers[f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"] = consumer_info(stream, consumer, **config)
 
+    def serve_no_leader(self, stream="S", consumer="C"):
+        """Answer CONSUMER.INFO as a cluster without a quorum does."""
+        self.answers[f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"] = {
+            "type": "io.nats.jetstream.api.v1.consumer_info_response",
+            "error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"},
+        }
+
+    def serve_nobody(self, stream="S", consumer="C"):
+        """Tell who asks for CONSUMER.INFO that nobody listens."""
+
+        def refuse(frame):
+            asyncio.get_running_loop().call_soon(self.reply, self.wire, frame.reply, b"", b"NATS/1.0 503\r\n\r\n")
+
+        self.answers[f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"] = refuse
+
     def remove_consumer(self, stream="S", consumer="C"):
         self.answers[f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"] = {
             "type": "io.nats.jetstream.api.v1.consumer_info_response",
@@ -223,7 +245,9 @@ def ended(number, description, messages, size=0, inbox=b"_INBOX.x"):
 
 
 async def consumer_of(fake, **config):
+    """A consumer that knows of a pull."""
     fake.serve_consumer(**config)
+    fake.answers["$JS.API.CONSUMER.INFO.S.C"]["num_waiting"] = 1
     client = await fake.connect()
     return await client.jetstream().consumer("S", "C")
 

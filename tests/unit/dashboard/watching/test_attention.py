@@ -37,16 +37,16 @@ def stream(name="S", *, config=None, **state):
 @pytest.mark.parametrize(
     ("info", "level", "words"),
     [
-        (consumer(num_pending=5), "bad", "nobody pulls from it, and 5 messages wait"),
-        (consumer(num_pending=1, num_waiting=1), "bad", "delivers nothing, and 1 message waits"),
-        (consumer(num_pending=5, paused=True), "warn", "paused, and 5 messages wait"),
-        (consumer(num_pending=5, config={"deliver_subject": "x"}), "bad", "nobody listens to it"),
+        (consumer(num_pending=5), "bad", "no pull requests, 5 messages pending"),
+        (consumer(num_pending=1, num_waiting=1), "bad", "not delivering, 1 message pending"),
+        (consumer(num_pending=5, paused=True), "warn", "paused, 5 messages pending"),
+        (consumer(num_pending=5, config={"deliver_subject": "x"}), "bad", "no active subscriber"),
         (
             consumer(num_pending=5, num_ack_pending=100, num_waiting=1, config={"max_ack_pending": 100}),
             "bad",
-            "100 messages await an ack, which is its limit",
+            "max_ack_pending of 100 reached",
         ),
-        (consumer(num_ack_pending=3), "warn", "3 messages await an ack, none came for 10 s"),
+        (consumer(num_ack_pending=3), "warn", "3 messages awaiting an ack, none received for 10 s"),
     ],
 )
 def test_a_consumer_with_work_that_does_not_move_is_told_with_the_reason(info, level, words):
@@ -72,7 +72,7 @@ def test_pending_that_rises_is_told_and_a_burst_that_is_worked_off_is_not():
     moving = consumer(num_pending=1)
     rising = [float(1000 * step) for step in range(BEHIND_SAMPLES_MIN)]
     found = consumer_finding(moving, 0.0, rising)
-    assert found is not None and found.text == "falls behind: pending rose from 0 to 29,000 in the last five minutes"
+    assert found is not None and found.text == "falling behind: pending grew from 0 to 29,000 in the last five minutes"
     assert consumer_finding(moving, 0.0, rising[:-1]) is None
     assert consumer_finding(moving, 0.0, [*rising, 15_000.0]) is None
     assert consumer_finding(moving, 0.0, [float(step) for step in range(BEHIND_SAMPLES_MIN)]) is None
@@ -123,8 +123,8 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
     assert shown["attention"][0]["consumer"] == "heavy"
     worst = {one["text"] for one in shown["attention"][1:4]}
     assert worst == {
-        "nobody pulls from it, and 1 message waits",
-        "gave up on 2 of its messages: no deliveries are left",
+        "no pull requests, 1 message pending",
+        "2 messages reached max_deliver",
         "pipeline archive S failed",
     }
     assert board.summary(700.0)["attention_total"] == FINDINGS_MAX + 2

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
-from jetlake.dashboard.watching.board import ADVISORIES_MAX, PIPELINES_MAX, SAMPLES_PER_CONSUMER, Board
+import msgspec
+
+from jetlake.dashboard.watching import board as board_module
+from jetlake.dashboard.watching.board import (
+    ADVISORIES_MAX,
+    PIPELINES_MAX,
+    SAMPLES_PER_CONSUMER,
+    Board,
+)
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
@@ -19,7 +28,7 @@ def consumer(name: str, delivered: int, *, pending: int = 0) -> ConsumerInfo:
     return ConsumerInfo(
         stream_name="S",
         name=name,
-        config=ConsumerConfig(durable_name=name),
+        config=ConsumerConfig(durable_name=name, sample_freq="100"),
         delivered=SequenceInfo(consumer_seq=delivered, stream_seq=delivered),
         num_pending=pending,
     )
@@ -78,6 +87,94 @@ def test_samples_of_one_consumer_are_bounded_and_unknown_streams_keep_none():
     assert board.consumer("X", "C", Listing(), 1.0) is None
 
 
+def watching_one_consumer() -> Board:
+    board = Board()
+    board.observe_streams([stream("S", 10, consumers=1)], 1.0)
+    board.observe_consumers("S", [consumer("C", 0)], 1.0)
+    return board
+
+
+def test_a_flood_of_events_does_not_fill_the_memory():
+    """Everybody may publish events, of any size, about consumers that never existed."""
+    board = watching_one_consumer()
+    rounds = ADVISORIES_MAX + 100
+    tracemalloc.start()
+    for number in range(rounds):
+        long = f"{number}{'x' * 12_000}"
+        advisory = dict.fromkeys(("type", "stream", "consumer", "reason", "else"), long)
+        report = dict.fromkeys(("name", "state", "error", "else"), long) | {"id": str(number)}
+        board.observe_advisory(f"$JS.EVENT.METRIC.CONSUMER.ACK.S.{number}", ack_sample(1), 1.0)
+        board.observe_advisory(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{long}", json.dumps(advisory).encode(), 1.0)
+        board.observe_pipeline(json.dumps(report).encode(), 1.0)
+        board.observe_pipeline(json.dumps({"id": "a", "name": long * 6}).encode(), 1.0)
+        board.observe_pipeline(json.dumps({"id": long}).encode(), 1.0)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 4 * 1024 * 1024
+    assert len(json.dumps([board.advisories(), board.pipelines(1.0)])) < 4 * 1024 * 1024
+    assert board.dropped == {
+        "of unknown consumers": rounds,
+        "too large": rounds,
+        "unreadable": rounds,
+        "older": 2 * rounds - ADVISORIES_MAX - PIPELINES_MAX,
+    }
+
+
+def test_ack_times_are_those_of_the_subject_and_of_consumers_that_are_sampled():
+    board = watching_one_consumer()
+    board.observe_consumers(
+        "S", [consumer("C", 0), msgspec.structs.replace(consumer("D", 0), config=ConsumerConfig())], 1.0
+    )
+    for payload in (ack_sample(-1), ack_sample(1 << 63), ack_sample(1 << 200), b'{"ack_time": "1"}', b"{}"):
+        board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", payload, 1.0)
+    assert board.consumer("S", "C", Listing(), 1.0)["ack_times"] == {}
+    board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5, "OTHER"), 1.0)
+    board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.D", ack_sample(5), 1.0)
+    board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.OTHER.C", ack_sample(5), 1.0)
+    assert board.consumer("S", "C", Listing(), 1.0)["ack_times"]["samples"] == 1
+    assert board.consumer("S", "D", Listing(), 1.0)["ack_times"] == {}
+    assert board.dropped == {"unreadable": 5, "of unknown consumers": 2}
+
+
+def test_the_consumer_sampled_longest_ago_makes_room(monkeypatch):
+    monkeypatch.setattr(board_module, "SAMPLED_CONSUMERS_MAX", 2)
+    board = watching_one_consumer()
+    board.observe_consumers("S", [consumer(name, 0) for name in "ABC"], 1.0)
+    for name in "ABACC":
+        board.observe_advisory(f"$JS.EVENT.METRIC.CONSUMER.ACK.S.{name}", ack_sample(5), 1.0)
+    samples = {name: board.consumer("S", name, Listing(), 1.0)["ack_times"].get("samples", 0) for name in "ABC"}
+    assert samples == {"A": 2, "B": 0, "C": 2}
+    assert board.dropped == {"older": 1}
+
+
+def test_what_is_a_day_old_is_not_kept():
+    board = watching_one_consumer()
+    board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5), 1.0)
+    board.observe_advisory("$JS.EVENT.ADVISORY.STREAM.CREATED.S", b'{"type": "created", "stream": "S"}', 1.0)
+    board.observe_advisory("$JS.EVENT.ADVISORY.STREAM.CREATED.T", b'{"type": "created", "stream": "T"}', 60.0)
+    board.summary(24 * 3600 + 30.0)
+    assert [one["stream"] for one in board.advisories()] == ["T"]
+    assert board.consumer("S", "C", Listing(), 1.0)["ack_times"] == {}
+
+
+def test_messages_that_ran_out_of_deliveries_are_reported_of_consumers_that_exist():
+    board = watching_one_consumer()
+    for name in ("C", "made-up"):
+        event = {"type": "io.nats.jetstream.advisory.v1.max_deliver", "stream": "S", "consumer": name}
+        subject = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.{name}"
+        board.observe_advisory(subject, json.dumps(event).encode(), 1.0)
+    assert [one["consumer"] for one in board.summary(1.0)["attention"]] == ["C"]
+
+
+def test_a_table_lists_some_of_very_many_subjects():
+    board = Board()
+    config = StreamConfig(name="S", subjects=tuple(f"s.{number}" for number in range(5000)))
+    board.observe_streams([StreamInfo(config=config, created="2026-11-15T00:00:00Z", state=StreamState())], 1.0)
+    (row,) = board.streams(Listing(), 1.0)["rows"]
+    assert row["subjects"][-2:] == ["s.99", "and 4,900 more"]
+    assert len(board.stream("S", Listing(), 1.0)["config"]["subjects"]) == 5000
+
+
 def test_advisories_are_newest_first_and_bounded():
     board = Board()
     for number in range(ADVISORIES_MAX + 5):
@@ -134,7 +231,7 @@ def test_histories_go_on_after_a_restart_for_streams_that_are_still_the_same():
     for second in range(0, 7200, 10):
         board.observe_streams([stream("S", second), stream("T", 5)], float(second))
         board.observe_consumers("S", [consumer("C", 0, pending=second)], float(second))
-    again = Board(board.dump())
+    again = Board(board.dump(7200.0))
     again.observe_streams([stream("S", 7200), stream("T", 5, created="2026-11-16T00:00:00Z")], 7200.0)
     again.observe_consumers("S", [consumer("C", 0, pending=7200)], 7200.0)
     charts = again.stream("S", Listing(range="6h"), 7200.0)["charts"]
@@ -148,4 +245,5 @@ def test_a_history_that_was_not_seen_yet_is_kept_and_one_of_another_shape_is_not
     board = Board({"S": kept, "LATER": kept})
     board.observe_streams([stream("S", 3)], 1.0)
     assert known(board.stream("S", Listing(range="6h"), 1.0)["charts"]["messages"]) == [3.0]
-    assert board.dump()["LATER"] == kept
+    assert board.dump(7200.0)["LATER"] == kept
+    assert "LATER" not in board.dump(8 * 24 * 3600.0)  # its seven days are over

@@ -25,6 +25,31 @@ def test_defaults_are_left_out_but_for_those_that_a_server_always_writes() -> No
     assert codec.encode(PullRequest(batch=5)) == b'{"batch":5}'
 
 
+@pytest.mark.parametrize(
+    ("escaped", "read"),
+    [
+        (rb"\ud800", "\ufffd"),
+        (rb"x\uDC00y", "x\ufffdy"),
+        (rb"\ud800\u0041", "\ufffdA"),
+        (rb"\ud800\ud83d\ude00", "\ufffd\U0001f600"),
+        (rb"\ud83d\ude00\n", "\U0001f600\n"),
+        (rb"\\ud800\udc00", "\\ud800\ufffd"),
+    ],
+)
+def test_half_a_surrogate_pair_is_replaced(escaped: bytes, read: str) -> None:
+    body = b'{"name":"S","description":"%b"}' % escaped
+    assert codec.decode(StreamCreateRequest, body).description == read
+    assert codec.decode_strict(StreamCreateRequest, body).description == read
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [(rb'{"name":"\ud800', "truncated"), (rb'{"name":"\ud8zz"}', "malformed|truncated")]
+)
+def test_a_surrogate_explains_no_other_damage(body: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
+        codec.decode(StreamCreateRequest, body)
+
+
 def test_unknown_fields_are_skipped() -> None:
     assert codec.decode(PullRequest, b'{"batch":5,"bogus":{"deep":[1]}}') == PullRequest(batch=5)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.errors import ConfigError
-from jetlake.model.encoding.times import ZERO_TIME, format_time, parse_time, time_text
+from jetlake.model.encoding.times import ZERO_TIME, format_time, parse_time, start_text, time_text, wire_time
 
 YEAR_ONE_NS = -62_135_596_800 * 10**9
 YEAR_10000_NS = 253_402_300_800 * 10**9
@@ -91,3 +91,23 @@ def test_what_people_write() -> None:
         "2026-01-01T00:00:00.000005Z"
     )
     assert time_text(datetime(1, 1, 1, tzinfo=UTC)) == ZERO_TIME
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (datetime.max, "2262-04-11T23:47:15Z"),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), "2262-04-11T23:47:15Z"),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=5))), "1677-09-21T00:12:45Z"),
+        ("9999-12-31T23:59:59Z", "2262-04-11T23:47:15Z"),
+        (ZERO_TIME, "1677-09-21T00:12:45Z"),
+        ("2262-04-11T23:47:14.5Z", "2262-04-11T23:47:14.5Z"),
+        ("2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_times_that_servers_can_count(given: str | datetime, expected: str) -> None:
+    assert start_text(given) == expected
+
+
+def test_numbers_that_servers_can_count() -> None:
+    assert (wire_time(10**30), wire_time(-(10**30))) == ("2262-04-11T23:47:15Z", "1677-09-21T00:12:45Z")

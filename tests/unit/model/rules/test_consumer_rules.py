@@ -17,6 +17,7 @@ from jetlake.model.rules.consumer_rules import (
     check_workqueue,
 )
 from jetlake.model.rules.limits import ServerLimits
+from jetlake.model.steps import finish
 from jetlake.model.stream import StreamConfig
 
 SECOND = 1_000_000_000
@@ -138,15 +139,15 @@ def test_internal_kinds_of_consumers_stay_what_they_are() -> None:
 
 def test_updates_on_a_work_queue_look_at_filters_only() -> None:
     other = ConsumerConfig(filter_subject="a")
-    check_workqueue(ConsumerConfig(filter_subject="b"), [other], is_update=True)
+    finish(check_workqueue(ConsumerConfig(filter_subject="b"), [other], is_update=True))
     for config in (ConsumerConfig(), ConsumerConfig(filter_subject="*")):
         with pytest.raises(ApiError) as caught:
-            check_workqueue(config, [other], is_update=True)
+            finish(check_workqueue(config, [other], is_update=True))
         assert caught.value.err_code == 10100
 
 
 def test_consumers_that_feed_a_mirror_are_free_on_a_work_queue() -> None:
-    check_workqueue(ConsumerConfig(deliver_subject="d", direct=True), [ConsumerConfig()])
+    finish(check_workqueue(ConsumerConfig(deliver_subject="d", direct=True), [ConsumerConfig()]))
 
 
 def test_rules_give_the_same_answer_twice() -> None:

@@ -161,3 +161,28 @@ def test_an_empty_destination_and_all_to_all_leave_subjects_alone() -> None:
     assert compile_transform("s.*", "").apply(b"s.a") == b"s.a"
     assert compile_transform("", ">").apply(b"s.a") == b"s.a"
     assert compile_transform("s.*", "t").apply(b"x.a") is None
+
+
+def test_layers_of_sources_are_visited_a_bounded_number_of_times():
+    """Each stream copies from both of the next layer: the number of paths doubles with every layer."""
+    layers = 40
+    streams = {
+        f"{side}{layer}": StreamConfig(
+            name=f"{side}{layer}",
+            sources=tuple(StreamSource(name=f"{other}{layer + 1}") for other in "AB") if layer < layers else (),
+        )
+        for layer in range(1, layers + 1)
+        for side in "AB"
+    }
+    looked_up = []
+
+    def lookup(name: str) -> StreamConfig | None:
+        looked_up.append(name)
+        assert len(looked_up) < 100 * layers
+        return streams.get(name)
+
+    sources = (StreamSource(name="A1"), StreamSource(name="B1"))
+    check_stream_config(StreamConfig(name="S", sources=sources), StreamRules(lookup=lookup))
+    streams[f"B{layers}"] = StreamConfig(name=f"B{layers}", sources=(StreamSource(name="S"),))
+    looked_up.clear()
+    assert refusal(StreamConfig(name="S", sources=sources), StreamRules(lookup=lookup)) == (10052, "detected cycle")

@@ -106,6 +106,13 @@ def test_files_that_include_one_another_end(tmp_path):
         parse_file(tmp_path / "a.conf")
 
 
+def test_a_file_that_may_have_no_end_is_refused(tmp_path):
+    (tmp_path / "a.conf").write_text('include "zero"')
+    (tmp_path / "zero").write_text("\0" * 16_000_001)
+    with pytest.raises(ConfigError, match=r"a\.conf:1:7: .*zero: longer than 16,000,000 characters"):
+        parse_file(tmp_path / "a.conf")
+
+
 def test_errors_of_an_included_file_name_it(tmp_path):
     (tmp_path / "a.conf").write_text("x: 1\ninclude b.conf")
     (tmp_path / "b.conf").write_text("\n\n= 5")

@@ -57,8 +57,8 @@ def test_everything_that_a_remote_may_say():
 @pytest.mark.parametrize(
     ("section", "why"),
     [
-        ("port: 7422", "port is not supported: this server joins hubs"),
-        ('listen: "0.0.0.0:7422"', "listen is not supported"),
+        ('listen: "nowhere"', 'could not parse address string "nowhere"'),
+        ("port: many", "port must be an integer"),
         ("remotes [ { url: hub, hub: true } ]", "hub is not supported"),
         ("remotes [ { url: hub, proxy { url: x } } ]", "proxy is not supported"),
         ("remotes [ { url: hub, isolate: true } ]", "isolate is not supported"),
@@ -82,6 +82,19 @@ def test_what_makes_no_sense_or_is_not_there_is_named(section, why):
     with pytest.raises(ConfigError, match=why) as caught:
         read(f"leafnodes {{ {section} }}")
     assert str(caught.value).count("config:") == ("NONE" not in section)
+
+
+@pytest.mark.parametrize("section", ['listen: "127.0.0.1:-1"', "listen: 7422", "port: 7422", "port: -1"])
+def test_a_listener_for_leaf_nodes_is_announced_as_missing_and_does_not_stop_the_start(section):
+    key = section.split(":")[0]
+    options, findings = read(f"leafnodes {{ {section}, authorization {{ user: a, password: s3cret }} }}")
+    assert options.remotes == ()
+    assert [notice.split(": ", 1)[1].split(":")[0] for notice in findings.notices] == [
+        f"{key} is ignored",
+        "authorization is ignored",
+    ]
+    assert all("accepts no leaf nodes; no port is opened" in notice for notice in findings.notices)
+    assert "s3cret" not in str(findings.notices)
 
 
 def test_secrets_do_not_show():

@@ -500,7 +500,8 @@ def test_acks_and_visibility_wait_for_the_sync(durable):
 )
 def test_a_watcher_that_kept_up_gets_a_message_before_its_successor_takes_its_place(durable, config, headers):
     durable.create(**config)
-    push = {"deliver_subject": "_INBOX.push", "ack_policy": "none"}
+    durable.account.subscribe(b"push", b"2", durable.client)
+    push = {"deliver_subject": "push", "ack_policy": "none"}
     durable.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": push})
     durable.publish("s.a", b"1")
     durable.engine.flush()
@@ -585,7 +586,7 @@ def test_a_store_that_takes_nothing_more_refuses_each_publish(durable):
 
 
 def test_a_flood_beyond_what_may_wait_is_refused(durable, monkeypatch):
-    monkeypatch.setattr("jetlake.server.engine.stream.batch_release.WAITING_MAX", 3)
+    monkeypatch.setattr("jetlake.server.engine.stream.release.WAITING_MAX", 3)
     durable.create()
     for number in range(5):
         durable.publish("s.a", b"", reply=b"_INBOX.x.%d" % number)

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from jetlake.client.tables.options.option_values import names_text
-from jetlake.client.tables.options.positions import Position
+from jetlake.client.tables.option_values import names_text
+from jetlake.client.tables.positions import Position
 from jetlake.errors import ConfigError
 from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.options.option_table import describe
@@ -88,6 +88,15 @@ def test_subjects_are_written_as_they_are_read(subjects):
         ({"path": "T"}, "contradict each other"),
         ({"startingPosition": "earliest", "maxMesagesPerTrigger": "3"}, "did you mean maxMessagesPerTrigger"),
         ({"subject": "x"}, "did you mean subjects"),
+        (
+            {"startingOffsets": "earliest"},
+            "startingOffsets is one of Spark's Kafka source; for reading jetstream: use startingPosition",
+        ),
+        ({"maxOffsetsPerTrigger": "5"}, "use maxMessagesPerTrigger"),
+        ({"subscribe": "orders"}, "use stream"),
+        ({"includeHeaders": "true"}, "column headers is always there"),
+        ({"kafka.bootstrap.servers": "a:9092"}, "use servers"),
+        ({"kafka.isolation.level": "x"}, "no such option here"),
     ],
 )
 def test_refusals_say_why(given, reason):

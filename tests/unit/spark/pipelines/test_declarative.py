@@ -4,17 +4,16 @@ import pytest
 import yaml
 
 from jetlake.errors import ConfigError
-from jetlake.spark.pipelines.archive.archive import Archive
-from jetlake.spark.pipelines.archive.pacing import Pace
-from jetlake.spark.pipelines.archive.replay import Replay
+from jetlake.spark.pipelines.archive import Archive, Partitioning
+from jetlake.spark.pipelines.dead_letters import DeadLetters
 from jetlake.spark.pipelines.declarative import definitions, write_project
-from jetlake.spark.pipelines.events.dead_letters import DeadLetters
-from jetlake.spark.pipelines.events.health import Health
-from jetlake.spark.pipelines.lake.partitioning import Partitioning
+from jetlake.spark.pipelines.health import Health
+from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.replay_task import Pace
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sql.sql import SqlPipeline
-from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
-from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.sinks import Target
+from jetlake.spark.pipelines.sql import SqlPipeline
+from jetlake.spark.pipelines.sql_file import parse_sql_file
 
 SETTINGS = PipelineSettings(
     connection={"servers": "nats://a:4222", "auth.user": "me", "auth.password": "hush", "auth.credsSecret": "SECRET"}
@@ -91,6 +90,10 @@ def test_files_go_where_they_were_asked_for_and_never_beside_an_archive_of_ours(
         (
             SqlPipeline(parse_sql_file("f.yml", SQL.replace("watermark:", "bad_rows: stream:BAD, watermark:"))),
             "f.yml:2: .*no place for bad rows",
+        ),
+        (
+            SqlPipeline(parse_sql_file("f.yml", SQL.replace("subject:", "bad_rows: stream:BAD, subject:"))),
+            "f.yml:6: .*no place for bad rows",
         ),
         (Replay("/lake", "COPY", pace=Pace(rate=1)), "no pace"),
         (Health(Target("console")), "console"),

@@ -12,17 +12,14 @@ from jetlake.errors import ConfigError, RowPublishError
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.subjects import matches
-from jetlake.spark.pipelines.archive.pacing import Pace, Schedule, slots
-from jetlake.spark.pipelines.archive.replay import Replay, parse_subject_map
-from jetlake.spark.pipelines.archive.replay_task import _renaming
-from jetlake.spark.pipelines.archive.selection import Selection, subject_pattern
+from jetlake.spark.pipelines.archive import Partitioning, parse_partitioning
 from jetlake.spark.pipelines.console import text_table
-from jetlake.spark.pipelines.events.dead_letter_task import Death, letter_rows
-from jetlake.spark.pipelines.lake.compaction import plan_compaction
-from jetlake.spark.pipelines.lake.folder_sink import file_name, is_data_file
-from jetlake.spark.pipelines.lake.partitioning import Partitioning, parse_partitioning
+from jetlake.spark.pipelines.dead_letters import Death, letter_rows
+from jetlake.spark.pipelines.folder_sink import file_name, is_data_file, plan_compaction
+from jetlake.spark.pipelines.replay import Replay, Selection, parse_subject_map, subject_pattern
+from jetlake.spark.pipelines.replay_task import Pace, Schedule, _renaming, slots
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
-from jetlake.spark.pipelines.target import Target, parse_target
+from jetlake.spark.pipelines.sinks import Target, parse_target
 
 
 @pytest.mark.parametrize("text", ["date,subject:1", "date,hour,subject:3", "subject:2", "none", "date"])
@@ -158,12 +155,12 @@ def test_selections_in_sql():
 
 def test_subject_maps():
     assert parse_subject_map(("a.>:b.>", "c:d")) == (("a.>", "b.>"), ("c", "d"))
-    rename = _renaming((("a.>", "b.>"), ("*.x", "y.$1")))
+    rename = _renaming((("a.>", "b.>"), ("*.x", "y.$1")), system=False)
     assert rename(b"a.1") == b"b.1"
     assert rename(b"q.x") == b"y.q"
     with pytest.raises(RowPublishError, match="no subject map"):
         rename(b"q.z")
-    assert _renaming(())(b"q.z") == b"q.z"
+    assert _renaming((), system=False)(b"q.z") == b"q.z"
     for wrong in ("a", ":a", "a:"):
         with pytest.raises(ConfigError, match="is no subject map"):
             parse_subject_map((wrong,))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 
 from jetlake.spark.options.connection_options import ConnectionOptions
-from jetlake.spark.pipelines.outage import OutageWatch
 from jetlake.spark.pipelines.progress import (
     BatchDone,
     JsonLines,
@@ -15,7 +15,7 @@ from jetlake.spark.pipelines.progress import (
     late_of,
     reporter_for,
 )
-from jetlake.spark.pipelines.runner import explain
+from jetlake.spark.pipelines.runner import OutageWatch, explain, name_full_disk
 
 
 def offset(**streams):
@@ -155,4 +155,19 @@ def test_an_error_is_told_without_the_tracebacks_around_it():
     assert explain(Exception(deeper)) == "No space left on device"
     from_foreach_batch = f"Traceback\npy4j.protocol.Py4JJavaError: {deeper}\n\n"
     assert explain(Exception(from_foreach_batch)) == "No space left on device"
+
+
+def test_a_full_disk_is_told_with_its_folder(tmp_path):
+    # Nothing can be stored below /proc.
+    folders = [str(tmp_path), "/proc/lake", "s3://bucket/lake"]
+    for said in ("No space left on device", "Disk quota exceeded (os error 122)"):
+        told = name_full_disk(f"f.yml:11: sink a: {said}", folders)
+        assert told.startswith("f.yml:11: sink a: no space is left on the disk of /proc/lake. Free some")
+    # Others may have made room meanwhile.
+    freed = name_full_disk("No space left on device (os error 28)", [str(tmp_path), f"{tmp_path}/_jetlake"])
+    assert freed.startswith(f"no space is left on the disk of {tmp_path} or {tempfile.gettempdir()}. Free some")
+    assert name_full_disk("no such folder", folders) == "no such folder"
+
+
+def test_an_error_without_a_text_is_told_by_its_kind():
     assert explain(KeyError()) == "KeyError"

@@ -7,8 +7,7 @@ from jetlake.protocol.frames import Pub
 from jetlake.protocol.parser import ServerParser
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
-from jetlake.spark.sink.piece import Piece
-from jetlake.spark.sink.publisher import Publisher
+from jetlake.spark.sink.publisher import Chunk, Publisher
 
 HEADER = b"NATS/1.0\r\nK: v\r\n\r\n"
 
@@ -48,21 +47,22 @@ def test_slices_have_their_own_frames():
 
 def test_content_does_not_depend_on_where_it_is_cut():
     batch = batch_of(*[(HEADER if n % 2 else b"", b"%d" % n) for n in range(10)])
+    whole = batch.sum_of_hashes(in_ids=False)
     for rows in (1, 3, 10):
-        assert b"".join(piece.content() for piece in batch.pieces(rows)) == bytes(batch.content())
-    assert bytes(batch.with_subjects([b"x"] * 10).content()) != bytes(batch.content())
+        assert sum(chunk.sum_of_hashes(in_ids=False) for chunk in batch.chunks(rows)) == whole
+    assert batch.with_subjects([b"x"] * 10).sum_of_hashes(in_ids=False) != whole
 
 
 @pytest.fixture
 def publisher():
     publisher = Publisher(SinkOptions.of({}))
     for _ in range(2):
-        publisher.add(Piece(batch_of(*[(b"", b"%d" % n) for n in range(4)]), b"i.", publisher.count))
+        publisher.add(Chunk(batch_of(*[(b"", b"%d" % n) for n in range(4)]), b"i.", publisher.count))
     return publisher
 
 
 def open_rows(publisher):
-    frames = [frame for piece in publisher.open for frame in ServerParser().feed(bytes(piece.open_frames()))]
+    frames = [frame for chunk in publisher.open for frame in ServerParser().feed(bytes(chunk.open_frames()))]
     return [int(frame.reply.removeprefix(b"i.")) for frame in frames]
 
 
@@ -73,7 +73,7 @@ def test_what_is_open_is_what_is_sent_again(publisher):
     assert publisher.find_open(6) is None
     assert publisher.find_open(7).payload == b"3"
     publisher.acknowledge(np.array([0, 2, 3]))
-    assert [piece.first_row for piece in publisher.open] == [4]
+    assert [chunk.first_row for chunk in publisher.open] == [4]
     publisher.acknowledge(np.array([7, 5, 4]))
     assert (publisher.open, publisher.open_rows, publisher.open_bytes) == ([], 0, 0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jetlake.client.tables.columns.frame_split import split_frames
+from jetlake.client.tables.frames import split_frames
 from jetlake.spark.sink.stored_acks import StoredAcks
 
 

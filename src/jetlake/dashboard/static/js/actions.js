@@ -20,26 +20,26 @@ const streamFields = (isNew) => [
   { name: "subjects", label: "Subjects, separated by commas", kind: "list", hint: "orders.>" },
   isNew && { name: "storage", label: "Storage", kind: "choice", choices: ["file", "memory"] },
   isNew && { name: "retention", label: "Retention", kind: "choice", choices: ["limits", "interest", "workqueue"] },
-  { name: "discard", label: "When full, discard", kind: "choice", choices: ["old", "new"] },
-  { name: "max_age", label: "Longest life of a message", kind: "duration", hint: "unlimited, or 7d" },
-  { name: "max_msgs", label: "Most messages", kind: "number", hint: "unlimited" },
-  { name: "max_bytes", label: "Most bytes", kind: "size", hint: "unlimited, or 1GB" },
-  { name: "max_msgs_per_subject", label: "Most messages of a subject", kind: "number", hint: "unlimited" },
+  { name: "discard", label: "Discard policy", kind: "choice", choices: ["old", "new"] },
+  { name: "max_age", label: "Max age", kind: "duration", hint: "unlimited, or 7d" },
+  { name: "max_msgs", label: "Max messages", kind: "number", hint: "unlimited" },
+  { name: "max_bytes", label: "Max bytes", kind: "size", hint: "unlimited, or 1GB" },
+  { name: "max_msgs_per_subject", label: "Max messages per subject", kind: "number", hint: "unlimited" },
   { name: "num_replicas", label: "Replicas", kind: "number", hint: "1" },
   { name: "description", label: "Description" },
-  { name: "allow_direct", label: "Answer direct gets", kind: "check" },
+  { name: "allow_direct", label: "Allow direct get", kind: "check" },
   { name: "more", label: "More options, as JSON (durations in seconds)", kind: "lines", rows: 3, hint: '{"duplicate_window": 60}' },
 ].filter(Boolean);
 
 const consumerFields = (isNew) => [
   isNew && { name: "consumer", label: "Name", required: true, hint: "worker" },
-  { name: "filter_subjects", label: "Only these subjects, separated by commas", kind: "list", hint: "all" },
-  isNew && { name: "deliver_policy", label: "Begin with", kind: "choice", choices: ["all", "new", "last"] },
+  { name: "filter_subjects", label: "Filter subjects, separated by commas", kind: "list", hint: "all" },
+  isNew && { name: "deliver_policy", label: "Deliver policy", kind: "choice", choices: ["all", "new", "last"] },
   isNew && { name: "ack_policy", label: "Acknowledgements", kind: "choice", choices: ["explicit", "all", "none"] },
-  { name: "ack_wait", label: "Deliver again after", kind: "duration", hint: "30s" },
-  { name: "max_deliver", label: "Most deliveries of a message", kind: "number", hint: "unlimited" },
-  { name: "max_ack_pending", label: "Most messages awaiting an ack", kind: "number", hint: "1000" },
-  { name: "sample_freq", label: "Percentage of acks to measure", hint: "none, or 100" },
+  { name: "ack_wait", label: "Ack wait", kind: "duration", hint: "30s" },
+  { name: "max_deliver", label: "Max deliveries", kind: "number", hint: "unlimited" },
+  { name: "max_ack_pending", label: "Max ack pending", kind: "number", hint: "1000" },
+  { name: "sample_freq", label: "Ack sampling (%)", hint: "none, or 100" },
   { name: "description", label: "Description" },
   { name: "more", label: "More options, as JSON (durations in seconds)", kind: "lines", rows: 3, hint: '{"max_waiting": 64}' },
 ].filter(Boolean);
@@ -95,11 +95,11 @@ export const actions = {
         wanted: (_, { filter_subjects: filters, ...changed }) => ({ ...where, options: withMore({ ...changed, ...(filters && { filter_subjects: filters, ...(config.filter_subject && { filter_subject: "" }) }) }) }),
       })),
       page.paused ? simple("Resume", "consumer.resume") : button("Pause", () => change({
-        title: `Pause ${name}`, kind: "consumer.pause", fields: [{ name: "seconds", label: "For how long", kind: "duration", required: true, hint: "1h" }], values: { seconds: 3600e9 },
+        title: `Pause ${name}`, kind: "consumer.pause", fields: [{ name: "seconds", label: "Pause for", kind: "duration", required: true, hint: "1h" }], values: { seconds: 3600e9 },
         wanted: ({ seconds }) => ({ ...where, seconds }),
       })),
       button("Reset", () => change({
-        title: `Reset ${name}`, kind: "consumer.reset", fields: [{ name: "sequence", label: "Go on at sequence", kind: "number", hint: "after the ack floor" }],
+        title: `Reset ${name}`, kind: "consumer.reset", fields: [{ name: "sequence", label: "Resume at sequence", kind: "number", hint: "after the ack floor" }],
         wanted: (values) => ({ ...where, ...said(values) }),
       })),
       page.priority_groups.length > 0 && simple("Unpin", "consumer.unpin"),
@@ -142,5 +142,5 @@ export function drawWho(changed) {
     ? [make("span", {}, session.user, " ", make("span", { class: "tag" }, session.may_change ? "can change" : "read-only")),
       make("button", { type: "button", onclick: async () => { await logout(); changed(); } }, "Log out")]
     : session.needs_login ? [] : session.can_login ? [make("button", { type: "button", onclick: () => show("Log in", (close) => loginForm(() => { close(); changed(); })) }, "Log in")]
-      : [make("span", { class: "tag", title: "Start with jetlake dashboard --login, or give the server users, to change things here." }, "read-only")]));
+      : [make("span", { class: "tag", title: "Read-only. To make changes, start jetlake dashboard --login, or configure users on the server." }, "read-only")]));
 }

@@ -57,7 +57,7 @@ function changed() {
 /** What there is to see for somebody to whom nothing is shown. */
 function entrance() {
   return make("section", { id: "login", class: "card" }, ...(session.can_login
-    ? [make("h1", {}, "Log in"), make("p", { class: "soft" }, "With a user of the NATS server. What you see and may change is what its permissions allow."), loginForm(entered)]
+    ? [make("h1", {}, "Log in"), make("p", { class: "soft" }, "Log in as a user of the NATS server. Its permissions decide what you can see and change."), loginForm(entered)]
     : [make("h1", {}, "Not connected"), make("p", {}, "The dashboard on this port can't connect to its own server, which may ask for TLS. Start one that can: ", command("jetlake dashboard --tlsca FILE --login"))]));
 }
 
@@ -68,7 +68,7 @@ function render() {
     return;
   }
   const context = { route: route(), changed, redraw, actions };
-  const content = state.board ? open.draw(context) : state.isLost ? failed("jetlake", "The dashboard does not answer; trying again.") : [make("h1", {}, "connecting …")];
+  const content = state.board ? open.draw(context) : state.isLost ? failed("jetlake", "The dashboard does not respond; trying again.") : [make("h1", {}, "connecting …")];
   patch(document.getElementById("main"), [absence(), ...content].flat(4).filter(Boolean));
 }
 
@@ -77,7 +77,7 @@ function drawServer() {
   const server = state.board?.server;
   const isUp = server?.connected && !state.isLost;
   const name = server?.name && server.name.length < 40 ? server.name : server?.url;
-  const text = session.needs_login ? "" : state.isLost ? "the dashboard does not answer" : !server ? "connecting …"
+  const text = session.needs_login ? "" : state.isLost ? "the dashboard does not respond" : !server ? "connecting …"
     : isUp ? `${name} · ${server.version ?? ""}${server.cluster ? ` · cluster ${server.cluster}` : ""}` : `not connected to ${server.url ?? "the server"}`;
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("down", Boolean(server) && !isUp || state.isLost);

@@ -83,7 +83,7 @@ export function chart(id, title, series, { now, show = short, redraw }) {
     make("div", { class: "times" }, ticks(start, end, long)),
     robust.isCut && make("button", {
       type: "button", class: "link", onclick: () => { if (!whole.delete(id)) whole.add(id); redraw(); },
-    }, isCut ? `Spikes up to ${show(highest)} are cut (▲): show them whole` : "Cut spikes"));
+    }, isCut ? `Spikes up to ${show(highest)} are clipped (▲): show full scale` : "Clip spikes"));
 }
 
 function ticks(start, end, long) {

@@ -74,9 +74,9 @@ export function change({ title, kind, fields = [], values = {}, wanted, done }) 
         make("tbody", {}, prepared.changes.map(([name, before, after]) => make("tr", {}, make("th", { scope: "row" }, name.replaceAll("_", " ")),
           make("td", {}, before || "–"), make("td", { class: "new" }, after || "–"))))),
       prepared.warning && make("p", { class: "bad" }, prepared.warning),
-      make("p", { class: "soft" }, "The command that does the same:"),
+      make("p", { class: "soft" }, "Equivalent command:"),
       make("pre", { tabindex: "0" }, prepared.command), copyButton(prepared.command, "Copy command"),
-      prepared.file && make("details", {}, make("summary", {}, prepared.command.includes("--config") ? "The file it reads" : "About it"), make("pre", { tabindex: "0" }, prepared.file)),
+      prepared.file && make("details", {}, make("summary", {}, prepared.command.includes("--config") ? "Input file" : "Details"), make("pre", { tabindex: "0" }, prepared.file)),
       make("div", { class: "actions" }, back && make("button", { type: "button", onclick: back }, "Back"), cancel(), confirm));
     confirm.focus();
   }

@@ -4,7 +4,7 @@ export const state = {
   board: null,     // what every page shows
   page: null,      // what the open page shows; null until it came
   range: localStorage.getItem("range") ?? "5m",
-  isLost: false,   // the dashboard itself does not answer
+  isLost: false,   // the dashboard itself does not respond
 };
 
 let source = null;
@@ -68,6 +68,6 @@ export async function get(path, query = {}) {
     const answer = await fetch(`${path}?${text}`);
     return await answer.json();
   } catch {
-    return { error: "The dashboard does not answer." };
+    return { error: "The dashboard does not respond." };
   }
 }

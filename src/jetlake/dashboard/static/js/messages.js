@@ -101,7 +101,7 @@ export class MessageBrowser {
     this.source = new EventSource(`${this.url("tail")}?${new URLSearchParams({ subject: this.subject })}`);
     this.source.onmessage = (event) => {
       const { messages, skipped } = JSON.parse(event.data);
-      if (skipped) this.said.textContent = "More come in than are shown here: only the newest of each second.";
+      if (skipped) this.said.textContent = "Only the newest messages of each second are shown.";
       this.messages = [...messages, ...this.messages].slice(0, SHOWN_MAX);
       this.render();
     };
@@ -119,7 +119,7 @@ export class MessageBrowser {
     this.source = new EventSource(`${this.url("search")}?${query}`);
     this.source.onmessage = (event) => this.searched(JSON.parse(event.data));
     this.source.addEventListener("failed", (event) => this.stop(`${JSON.parse(event.data).error} `));
-    this.source.onerror = () => this.stop("The dashboard does not answer. ");
+    this.source.onerror = () => this.stop("The dashboard does not respond. ");
   }
 
   searched(report) {
@@ -170,7 +170,7 @@ export class MessageBrowser {
     return make("div", {},
       message.headers.length > 0 && make("table", { class: "plain headers" }, make("tbody", {}, message.headers.map(([key, value]) =>
         make("tr", {}, make("th", { scope: "row" }, key), make("td", {}, value))))),
-      make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (cut: download it to see the whole)" : "")),
+      make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (truncated: download it to see all)" : "")),
       make("p", { class: "tools" }, make("span", { class: "tag" }, form), copyButton(text),
         make("a", { class: "button", href: `${this.url(`messages/${message.seq}/payload`)}`, download: "" }, "Download"),
         this.buttons(message, () => this.remove(message.seq))));

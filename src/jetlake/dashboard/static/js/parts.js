@@ -8,6 +8,9 @@ export const link = (href, ...text) => make("a", { href }, ...text);
 export const tag = (text, level) => make("span", { class: `tag ${level ?? ""}` }, text);
 export const card = (...content) => make("div", { class: "card" }, ...content);
 export const note = (...content) => make("p", { class: "card note" }, ...content);
+/** Streams that a page could not look into, each with the reason. */
+export const unread = (streams) => streams?.length > 0 && note(`Streams that could not be read: ${count(streams.length)}. `,
+  streams.slice(0, 10).map(({ stream, error }) => `${stream}: ${error}`).join("; "));
 /** A command to copy from. */
 export const command = (text) => make("code", { class: "command" }, text);
 
@@ -19,7 +22,7 @@ export const facts = (pairs) => make("dl", { class: "facts" },
 /** Two numbers that belong together, each on a line of its own where there is no room for both. */
 export const pair = (one, other) => [make("span", { class: "whole" }, `${count(one)} /`), " ", make("span", { class: "whole" }, count(other))];
 
-export const crumbs = (...links) => make("nav", { class: "crumbs", "aria-label": "Where this is" },
+export const crumbs = (...links) => make("nav", { class: "crumbs", "aria-label": "Breadcrumb" },
   links.flatMap((one) => [one, " / "]));
 
 export const head = (title, ...actions) => make("div", { class: "head" }, make("h1", {}, title), make("div", { class: "actions" }, actions));
@@ -43,7 +46,7 @@ export function attention() {
   const { attention: found, attention_total: total, totals } = state.board;
   if (!totals.streams && !found.length) return null;
   if (!found.length && !isKnown()) return null;
-  if (!found.length) return make("p", { class: "card calm", id: "attention" }, "✓ Nothing is stuck, and nobody falls behind.");
+  if (!found.length) return make("p", { class: "card calm", id: "attention" }, "✓ No consumer is stuck or falling behind.");
   const more = total - found.length;
   return make("section", { class: `card ${found[0].level}-edge`, id: "attention", "aria-label": "Needs attention" },
     make("h2", {}, `Needs attention (${count(total)})`),
@@ -51,21 +54,21 @@ export function attention() {
       more > 0 && make("li", {}, "and ", link("#/consumers", `${count(more)} more`))));
 }
 
-/** While something does not answer, the page says so, and from when its numbers are. */
+/** While something does not respond, the page says so, and from when its numbers are. */
 export function absence() {
   const { board, isLost } = state;
   if (isLost) {
-    return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, "The dashboard does not answer; trying again. ",
+    return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, "The dashboard does not respond; trying again. ",
       board && `The data shown is from ${clock(board.time)}.`);
   }
   const server = board?.server;
   if (!server || server.connected) return null;
-  const away = server.refusal ? `The server refuses: ${server.refusal}.` : `The server at ${server.url ?? "its address"} does not answer.`;
+  const away = server.refusal ? `The server refuses: ${server.refusal}.` : `The server at ${server.url ?? "its address"} does not respond.`;
   return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` The data shown is from ${clock(server.seen)}.` : "");
 }
 
 /** What an empty table says: a server that is away has not no streams, it has not said which. */
-export const nothing = (...text) => (isKnown() ? text : ["Not known: the server does not answer."]);
+export const nothing = (...text) => (isKnown() ? text : ["Unknown: the server does not respond."]);
 
 /** Whether what is shown is of now. */
 const isKnown = () => Boolean(state.board?.server.connected) && !state.isLost;

@@ -12,7 +12,7 @@ export async function post(path, body) {
     });
     return await answer.json();
   } catch {
-    return { error: "The dashboard does not answer." };
+    return { error: "The dashboard does not respond." };
   }
 }
 
@@ -43,8 +43,8 @@ export function loginForm(done) {
   const button = make("button", { type: "submit", class: "primary" }, "Log in");
   form.append(
     field("User", "user", "text", "username"), field("Password", "password", "password", "current-password"),
-    make("details", {}, make("summary", {}, "With a token instead"), field("Token", "token", "password", "off")),
-    make("label", { class: "check" }, make("input", { name: "change", type: "checkbox" }), make("span", {}, "Allow changes, as far as my permissions on the server go")),
+    make("details", {}, make("summary", {}, "Use a token"), field("Token", "token", "password", "off")),
+    make("label", { class: "check" }, make("input", { name: "change", type: "checkbox" }), make("span", {}, "Allow changes, within my permissions on the server")),
     said, make("div", { class: "actions" }, button));
   return form;
 }

@@ -160,7 +160,7 @@ class Api:
         else:
             self._commit.when_settled(lambda: answer(None))
 
-    def _when_removed(self, stream: Stream[Any], answer: Action) -> None:
+    def _when_removed(self, stream: Stream, answer: Action) -> None:
         """Answer when the log has the removals, also those that wait for the messages which caused them."""
         commit, store = self._commit, stream.store
 

@@ -37,19 +37,19 @@ from jetlake.model.requests import (
     ConsumerUnpinRequest,
 )
 from jetlake.model.rules.common import utc_time
-from jetlake.model.rules.consumer_defaults import with_durable_position
 from jetlake.model.rules.consumer_rules import (
     ConsumerRules,
-    check_consumer,
+    check_consumer_in_steps,
     check_consumer_request,
-    check_consumer_update,
+    check_consumer_update_in_steps,
     check_group_name,
     check_workqueue,
+    with_durable_position,
 )
 from jetlake.model.rules.limits import consumers_max
 from jetlake.model.source_names import stream_identity
 from jetlake.protocol.headers import find_value
-from jetlake.server.engine.api.consumer_creation import create_consumer, does_without, new_name
+from jetlake.server.engine.api.consumer_creation import create_consumer, does_without, is_promised, new_name
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import is_same_metadata, with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, page, promise_again
@@ -91,7 +91,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         server=stream.services.options.limits,
         account=request.jetstream.limits,
     )
-    config = with_stored_metadata(check_consumer(config, rules))
+    config = with_stored_metadata((yield from check_consumer_in_steps(config, rules)))
     if config.direct and config.sourcing and config.name:
         # A mirror or source that asks again must not meet the consumer that it lost.
         config = replace(config, name=f"{config.name}-{new_name(stream)}")
@@ -113,11 +113,11 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
     if existing is not None:
         yield from stream.retention.finish_sweep()
         promise_again(request, existing.home)
-    request.awaits.extend(_awaited(consumer))
+    request.awaits.extend(_awaited(consumer, is_new=existing is None))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
 
-def _exchange_identity(request: ApiRequest, stream: Stream[Consumer], *, is_checked: bool = True) -> None:
+def _exchange_identity(request: ApiRequest, stream: Stream, *, is_checked: bool = True) -> None:
     """Tell the stream's identity in the answer, and check the one that the request expects.
 
     Raises:
@@ -140,11 +140,22 @@ def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
         opt_start_time=old.opt_start_time,
     )
     yield from _update(consumer, config, rules)
-    consumer.reset(consumer.ack_tracker.floor_stream + 1)
+    consumer.reset(consumer.ack_tracker.floor_stream + 1)  # At once: the next acknowledgement raises the floor.
     return consumer
 
 
-def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConfig) -> Steps[Consumer]:
+def _reset(consumer: Consumer, sequence: int) -> Steps[None]:
+    """Let a consumer continue at a sequence.
+
+    Raises:
+        ApiError: 10014, the consumer has gone while messages were counted.
+    """
+    yield from consumer.reset_in_steps(sequence)
+    if consumer.is_closed:
+        raise api_error(10014)
+
+
+def _create(jetstream: JetStream, stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     if not config.is_copying:
         count_max = consumers_max(stream.config.max_consumers, jetstream.limits)
         consumers = stream.consumers
@@ -153,23 +164,24 @@ def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConf
             if len(consumers) - copying >= count_max:
                 raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
-        check_workqueue(config, [other.config for other in stream.consumers.values()])
+        yield from _check_workqueue(stream, None, config)
     return (yield from create_consumer(stream, jetstream.advisories, config))
 
 
-def _is_promised(consumer: Consumer) -> bool:
-    """Return whether a consumer must survive a crash: a durable one, or one that the retention policy depends on."""
-    return bool(consumer.config.durable_name) or consumer.stream.config.retention is not RetentionPolicy.LIMITS
+def _check_workqueue(stream: Stream, consumer: Consumer | None, config: ConsumerConfig) -> Steps[None]:
+    """Check the configuration of a work queue's consumer, a new one where there is none."""
+    rivals = yield from stream.retention.rivals(consumer, config.filters)
+    yield from check_workqueue(config, [rival.config for rival in rivals], is_update=consumer is not None)
 
 
-def _awaited(consumer: Consumer) -> list[Syncable | None]:
+def _awaited(consumer: Consumer, *, is_new: bool) -> list[Syncable | None]:
     """Return what must be durable before an answer describes the consumer."""
     stream = consumer.stream
     store = stream.store if stream.store.durable else None
     if store is not None and does_without(stream, consumer.config, store.failure):
         store = None
-    shown = [stream.home.place, store]
-    return [*shown, consumer.home.place] if _is_promised(consumer) else shown
+    home = consumer.home
+    return [stream.home.place, store, home.written if is_new and not is_promised(consumer) else home.place]
 
 
 def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
@@ -198,10 +210,12 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
     old = consumer.config
     stream = consumer.stream
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
-        others = [other.config for other in stream.consumers.values() if other is not consumer]
-        check_workqueue(config, others, is_update=True)
-    in_use = consumer.delivery.is_bound
-    config = with_stored_metadata(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
+        yield from _check_workqueue(stream, consumer, config)
+    in_use = bool(old.deliver_subject) and stream.account.has_interest(old.deliver_subject.encode())
+    checked = check_consumer_update_in_steps(old, config, rules, is_deliver_subject_in_use=in_use)
+    config = with_stored_metadata((yield from checked))
+    if consumer.is_closed:
+        raise api_error(10014)
     if config != old:
         yield from consumer.update(config)
         if consumer.is_closed:
@@ -298,7 +312,7 @@ def consumer_reset(request: ApiRequest) -> Steps[ConsumerResetReply]:
             raise api_error(10204, err="below start time")
     elif config.deliver_policy is not DeliverPolicy.ALL:
         raise api_error(10204, err="not allowed")
-    consumer.reset(sequence)
+    yield from _reset(consumer, sequence)
     yield from consumer.stream.retention.finish_sweep()
     if find_value(request.header, _STREAM_IDENTITY) is not None:
         _exchange_identity(request, consumer.stream, is_checked=False)
@@ -326,7 +340,7 @@ def consumer_unpin(request: ApiRequest) -> ConsumerUnpinReply:
 
 
 def _consumer(request: ApiRequest) -> Consumer:
-    consumer = request.jetstream.stream(request.stream).consumers.get(request.consumer)
+    consumer: Consumer | None = request.jetstream.stream(request.stream).consumers.get(request.consumer)
     if consumer is None:
         raise api_error(10014)
     return consumer

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.enums import ActionKind
+from jetlake.model.enums import ActionKind, RetentionPolicy
 from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT
-from jetlake.server.engine.consumer.consumer import Consumer
-from jetlake.server.engine.consumer.start_position import StartPosition, start_position
+from jetlake.server.engine.consumer.consumer import Consumer, filter_of
+from jetlake.server.engine.consumer.cursor import StartPosition, start_position
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
@@ -20,7 +20,7 @@ from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["adopt_consumer", "create_consumer", "does_without", "new_name", "recover_consumers"]
+__all__ = ["adopt_consumer", "create_consumer", "does_without", "is_promised", "new_name", "recover_consumers"]
 
 _NAME_LENGTH = 8
 _NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -32,7 +32,7 @@ _JITTER_MAX_NS = 1_000_000_000
 _RETRY_NS = 1_000_000_000
 
 
-def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: ConsumerConfig) -> Steps[Consumer]:
+def create_consumer(stream: Stream, advisories: Advisories, config: ConsumerConfig) -> Steps[Consumer]:
     """Create a consumer with a configuration that has been checked.
 
     Raises:
@@ -44,8 +44,8 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     except StoreError as error:
         if not does_without(stream, config, error):
             raise
-    start = yield from start_position(config, stream.store, stream.store.last_sequence)
-    subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
+    subject_filter = filter_of(config)
+    start = yield from start_position(config, stream.store, subject_filter, stream.store.last_sequence)
     if subject_filter is not None and not start.chosen:
         start = replace(start, pending=(yield from stream.count_in_steps(start.sequence, subject_filter)))
     record = ConsumerRecord(
@@ -57,10 +57,12 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     )
     had_missing = bool(stream.home.missing)
     home = stream.home.create_consumer(record)
-    consumer = _make(stream, advisories, record, home, start)
+    consumer = _make(stream, advisories, record, home, start, subject_filter)
     if home.place is not None and stream.visible_sequence < start.sequence - 1:
         # The same for a power cut: the consumer is on disk only after the messages that it starts behind.
-        stream.services.commit.order(stream.store, home.place)
+        for written in (home.written, home.place):
+            assert written is not None
+            stream.services.commit.order(stream.store, written)
         consumer.journal.write_after(stream.store)
     _add(stream, consumer)
     _make_durable(consumer)
@@ -70,7 +72,7 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     return consumer
 
 
-def does_without(stream: Stream[Consumer], config: ConsumerConfig, refusal: StoreError | None) -> bool:
+def does_without(stream: Stream, config: ConsumerConfig, refusal: StoreError | None) -> bool:
     """Return whether a consumer needs nothing of a stream's disk that refuses: one in memory, which only reads.
 
     What was refused is taken back, so that the consumer is not shown it; removals may wait.
@@ -81,10 +83,10 @@ def does_without(stream: Stream[Consumer], config: ConsumerConfig, refusal: Stor
     return True
 
 
-def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
+def recover_consumers(stream: Stream, advisories: Advisories) -> None:
     """Open the stream's consumers from disk, at the positions in their journals."""
     for record, home in stream.home.recover_consumers():
-        consumer = _make(stream, advisories, record, home, StartPosition(record.start))
+        consumer = _make(stream, advisories, record, home, StartPosition(record.start), filter_of(record.config))
         try:
             consumer.restore(record.resume)
         except StoreError as error:
@@ -94,10 +96,10 @@ def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
 
 
 def adopt_consumer(
-    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, state: ConsumerState
+    stream: Stream, advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, state: ConsumerState
 ) -> None:
     """Add a consumer whose files are written, at the position that they hold."""
-    consumer = _make(stream, advisories, record, home, StartPosition(record.start))
+    consumer = _make(stream, advisories, record, home, StartPosition(record.start), filter_of(record.config))
     try:
         consumer.continue_from(state, record.resume)
     except StoreError as error:
@@ -106,11 +108,17 @@ def adopt_consumer(
         _add(stream, consumer)
 
 
+def is_promised(consumer: Consumer) -> bool:
+    """Return whether a new consumer must survive a power cut: a durable one, or one that the retention depends on.
+
+    Others survive a kill. Clients create them often, for one read.
+    """
+    return bool(consumer.config.durable_name) or consumer.stream.config.retention is not RetentionPolicy.LIMITS
+
+
 def _make_durable(consumer: Consumer) -> None:
-    """Sync a new consumer, and delete it again when that fails."""
-    place, commit = consumer.home.place, consumer.services.commit
-    if place is None:
-        return
+    """Write and sync a new consumer, and delete it again when that fails."""
+    home, commit = consumer.home, consumer.services.commit
 
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
@@ -118,8 +126,10 @@ def _make_durable(consumer: Consumer) -> None:
             consumer.hold()
             _remove_refused(consumer, consumer.services.clock.now_ns())
 
-    commit.mark_now(place)
-    commit.when_durable(place, undo)
+    for syncable in (None if is_promised(consumer) else home.written, home.place):
+        if syncable is not None:
+            commit.mark_now(syncable)
+            commit.when_durable(syncable, undo)
 
 
 def _remove_refused(consumer: Consumer, now_ns: int) -> None:
@@ -133,19 +143,24 @@ def _remove_refused(consumer: Consumer, now_ns: int) -> None:
 
 
 def _make(
-    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, start: StartPosition
+    stream: Stream,
+    advisories: Advisories,
+    record: ConsumerRecord,
+    home: ConsumerHome,
+    start: StartPosition,
+    subject_filter: SubjectFilter | None,
 ) -> Consumer:
     services = stream.services
     jitter_ns = _jitter_ns(record.config, services.random)
-    return Consumer(stream, services, advisories, record, home, start, jitter_ns=jitter_ns)
+    return Consumer(stream, services, advisories, record, home, start, subject_filter, jitter_ns=jitter_ns)
 
 
-def _add(stream: Stream[Consumer], consumer: Consumer) -> None:
+def _add(stream: Stream, consumer: Consumer) -> None:
     stream.add_consumer(consumer)
     consumer.open()
 
 
-def new_name(stream: Stream[Consumer]) -> str:
+def new_name(stream: Stream) -> str:
     """Return a random name that no consumer of the stream has."""
     while True:
         name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))

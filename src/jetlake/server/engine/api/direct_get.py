@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,7 +12,9 @@ from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import StorageType
 from jetlake.model.requests import DirectGetRequest
+from jetlake.protocol.subjects import has_wildcards
 from jetlake.server.engine.api.jetstream import JetStream
+from jetlake.server.engine.api.request import last_message
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.routing.account import Message
 from jetlake.server.engine.stream.stream import Stream
@@ -51,7 +52,7 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
 
 def _serve(
     jetstream: JetStream,
-    stream: Stream[Any],
+    stream: Stream,
     reply: bytes,
     by_subject: bytes,
     header: bytes,
@@ -100,8 +101,8 @@ def _messages(reply: bytes, answers: list[_Answer]) -> list[Message]:
 
 
 def _answer(
-    stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
-) -> list[_Answer] | _BatchDelivery | Steps[list[_Answer]]:
+    stream: Stream, reply: bytes, by_subject: bytes, header: bytes, payload: bytes
+) -> list[_Answer] | Steps[list[_Answer] | _BatchDelivery]:
     """Return the answers, the steps that find them, or a batch delivery for a request that asks for many messages."""
     if requires_newer_api(header):
         return [_REQUIRED_API_LEVEL]
@@ -124,8 +125,9 @@ def _answer(
         return _newest_of_each(stream, request)
     if request.batch:
         return _batch(stream, reply, request)
-    message = _single(stream, request)
-    return [_MESSAGE_NOT_FOUND] if message is None else [_as_answer(stream, message, request)]
+    if request.last_by_subj and not has_wildcards(pattern := _bytes(request.last_by_subj)):
+        return _as_answers(stream, stream.store.last_for(pattern), request)
+    return _single(stream, request)
 
 
 def _contradicts_itself(request: DirectGetRequest) -> bool:
@@ -141,23 +143,27 @@ def _contradicts_itself(request: DirectGetRequest) -> bool:
 # One message
 
 
-def _single(stream: Stream[Any], request: DirectGetRequest) -> StoredMessage | None:
+def _single(stream: Stream, request: DirectGetRequest) -> Steps[list[_Answer] | _BatchDelivery]:
     store = stream.store
     if request.last_by_subj:
-        return store.last_for(_bytes(request.last_by_subj))
+        return _as_answers(stream, (yield from last_message(store, _bytes(request.last_by_subj))), request)
     if request.seq and not request.next_by_subj:
-        return store.get(request.seq)
-    run = store.read(_first_sequence(stream, request), _filter(request), 1, 1)
-    return run.messages[0] if run.messages else None
+        return _as_answers(stream, store.get(request.seq), request)
+    subject_filter = _filter(request)
+    yield from store.in_steps.prepare(subject_filter)
+    run = store.read(_first_sequence(stream, request), subject_filter, 1, 1)
+    return _as_answers(stream, run.messages[0] if run.messages else None, request)
 
 
-def _as_answer(stream: Stream[Any], message: StoredMessage, request: DirectGetRequest) -> _Answer:
+def _as_answers(stream: Stream, message: StoredMessage | None, request: DirectGetRequest) -> list[_Answer]:
+    if message is None:
+        return [_MESSAGE_NOT_FOUND]
     if request.no_hdr:
-        return b"", message.payload
-    return _origin(stream, message) + b"\r\n", message.payload
+        return [(b"", message.payload)]
+    return [(_origin(stream, message) + b"\r\n", message.payload)]
 
 
-def _origin(stream: Stream[Any], message: StoredMessage) -> bytes:
+def _origin(stream: Stream, message: StoredMessage) -> bytes:
     """Return the message's headers with its stream, subject, sequence and time, without the empty line at the end."""
     return b"%bNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n" % (
         message.header[:-2] if message.header else b"NATS/1.0\r\n",
@@ -171,11 +177,14 @@ def _origin(stream: Stream[Any], message: StoredMessage) -> bytes:
 # Many messages
 
 
-def _batch(stream: Stream[Any], reply: bytes, request: DirectGetRequest) -> list[_Answer] | _BatchDelivery:
+def _batch(stream: Stream, reply: bytes, request: DirectGetRequest) -> Steps[list[_Answer] | _BatchDelivery]:
     """Return the delivery of up to `batch` messages; at least one, whatever its size."""
     subject_filter = _filter(request)
     sequence = _first_sequence(stream, request)
-    pending = stream.store.count(sequence, subject_filter)
+    if subject_filter is None:
+        pending = stream.store.count(sequence)
+    else:
+        pending = yield from stream.count_in_steps(sequence, subject_filter)
     if not pending:
         return [_MESSAGE_NOT_FOUND]
     return _BatchDelivery(stream, reply, request, subject_filter, sequence, pending)
@@ -186,7 +195,7 @@ class _BatchDelivery:
 
     def __init__(
         self,
-        stream: Stream[Any],
+        stream: Stream,
         reply: bytes,
         request: DirectGetRequest,
         subject_filter: SubjectFilter | None,
@@ -227,7 +236,7 @@ class _BatchDelivery:
         return not is_last
 
 
-def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> Steps[list[_Answer]]:
+def _newest_of_each(stream: Stream, request: DirectGetRequest) -> Steps[list[_Answer] | _BatchDelivery]:
     """Return the newest message of every matching subject, in the order of sequences, as of a sequence or time."""
     store = stream.store
     up_to = request.up_to_seq or store.last_sequence
@@ -258,7 +267,7 @@ def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> Steps[lis
 class _Batch:
     """The answers to a request for several messages, each with the number of messages left after it."""
 
-    def __init__(self, stream: Stream[Any], request: DirectGetRequest, pending: int, up_to_sequence: int = 0) -> None:
+    def __init__(self, stream: Stream, request: DirectGetRequest, pending: int, up_to_sequence: int = 0) -> None:
         self.is_full = False
         self._stream = stream
         self._request = request
@@ -294,7 +303,7 @@ class _Batch:
         return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (self._pending, self._last_sequence)
 
 
-def _first_sequence(stream: Stream[Any], request: DirectGetRequest) -> int:
+def _first_sequence(stream: Stream, request: DirectGetRequest) -> int:
     store = stream.store
     first = store.first_at_or_after(parse_time(request.start_time)) if request.start_time else request.seq
     return max(first, store.first_sequence)

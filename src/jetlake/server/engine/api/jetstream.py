@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from jetlake.errors import JetlakeError, StoreError, api_error
 from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
-from jetlake.model.rules.pattern_set import PatternSet
+from jetlake.model.rules.common import matcher_of
 from jetlake.model.stream import StreamConfig
-from jetlake.protocol.subjects import overlaps
+from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
 from jetlake.server.engine.api.consumer_creation import adopt_consumer, recover_consumers
-from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.sorted_names import SortedNames
@@ -32,6 +31,8 @@ if TYPE_CHECKING:  # Loaded with the first restore: few servers ever see one, an
 __all__ = ["JetStream"]
 
 _RETRY_NS = 1_000_000_000
+# Comparing subjects begins anew when others change meanwhile; the next time it is done at once.
+_RESTARTS_MAX = 3
 
 
 class ApiCounts:
@@ -64,6 +65,7 @@ class JetStream:
         api: counters of API requests.
         transfers: backups and restores under way.
         restoring: configurations of the streams that are being restored, by name.
+        capturing: configurations of the streams whose subjects are being captured, by name.
     """
 
     def __init__(
@@ -73,17 +75,18 @@ class JetStream:
         self.account = account
         self.limits = limits
         self.usage = Usage(limits.max_memory, limits.max_storage)
-        self.streams: dict[str, Stream[Consumer]] = {}
-        self.streams_by_token: dict[bytes, Stream[Consumer]] = {}
+        self.streams: dict[str, Stream] = {}
+        self.streams_by_token: dict[bytes, Stream] = {}
         self.stream_names = SortedNames(self.streams.keys)
         self.captured = PatternSet()
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
         self.transfers = Transfers(account.announce, account.retract)
         self.restoring: dict[str, StreamConfig] = {}
+        self.capturing: dict[str, StreamConfig] = {}
         self._storage = storage
         self._server_usage = server_usage
-        self._direct_readers: dict[bytes, list[Stream[Consumer]]] | None = None  # by the name that is asked for
+        self._direct_readers: dict[bytes, list[Stream]] | None = None  # by the name that is asked for
 
     def limit_to(self, limits: AccountLimits) -> None:
         """Change the account's limits; what exists beyond them stays."""
@@ -94,19 +97,21 @@ class JetStream:
         """Open the account's streams and their consumers from disk."""
         for config, created_ns, home in self._storage.recover(self.account.name):
             stream = self._add(config, created_ns, home, self.services.clock.now_ns())
+            finish(stream.capture())
             with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
                 recover_consumers(stream, self.advisories)
                 stream.retention.sweep()
             if stream.store.needs_flush() or stream.store.needs_sync():
-                stream.cleanup.after_removal()
+                stream.removal.after_removal()
             else:
-                stream.cleanup.schedule()  # Of many streams few are written to: their folders are synced when they are.
+                # Of many streams few are written to: their folders are synced when they are.
+                stream.removal.schedule_compaction()
             self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
                 self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)
 
-    def create_stream(self, config: StreamConfig, now_ns: int) -> Stream[Consumer]:
-        """Create a stream with a configuration that has been checked."""
+    def create_stream(self, config: StreamConfig, now_ns: int) -> Steps[Stream]:
+        """Create a stream with a configuration that has been checked; all but the first step capture its subjects."""
         home = self._storage.create(self.account.name, config, now_ns)
         stream = self._add(config, now_ns, home, now_ns)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
@@ -116,15 +121,24 @@ class JetStream:
             for syncable in written:
                 self.services.commit.mark_now(syncable)
             self.services.commit.when_all_durable(written, partial(self._on_created, stream))
+        yield from self.reserved(config, stream.capture())
         return stream
 
-    def _on_created(self, stream: Stream[Consumer], error: JetlakeError | None) -> None:
+    def reserved(self, config: StreamConfig, steps: Steps[None]) -> Steps[None]:
+        """Take steps that capture a configuration's subjects, meanwhile no other stream may."""
+        self.capturing[config.name] = config
+        try:
+            yield from steps
+        finally:
+            del self.capturing[config.name]
+
+    def _on_created(self, stream: Stream, error: JetlakeError | None) -> None:
         """Delete a new stream that could not be written; the request is refused."""
         if error is not None and not stream.is_closed:
             self.services.commit.forget(stream.store, error)
             self._remove_refused(stream, self.services.clock.now_ns())
 
-    def _remove_refused(self, stream: Stream[Consumer], now_ns: int) -> None:
+    def _remove_refused(self, stream: Stream, now_ns: int) -> None:
         """Remove a stream that could not be written; while the disk refuses that too, try again each second."""
         if stream.is_closed:
             return
@@ -146,7 +160,7 @@ class JetStream:
         usage.set_reserved(config.max_bytes)
         return StreamLoader(home, config, usage, self.services.options.limits, self.limits, now_ns)
 
-    def adopt(self, loader: StreamLoader, consumers: list[LoadedConsumer]) -> Stream[Consumer]:
+    def adopt(self, loader: StreamLoader, consumers: list[LoadedConsumer]) -> Stream:
         """Show a loaded stream to everybody; it is durable once its home's `place` is.
 
         Raises:
@@ -154,12 +168,13 @@ class JetStream:
             StoreError: the disk refused; nobody has seen the stream.
         """
         config, home = loader.config, loader.home
-        self.check_overlap(config)
+        finish(self.check_overlap(config))
         loader.usage.release()  # The stream counts from here on.
         if loader.created_ns != loader.begun_ns:
             home.save(config, loader.created_ns)
         home.release()
         stream = self._add(config, loader.created_ns, home, self.services.clock.now_ns())
+        finish(stream.capture())
         for record, consumer_home, state in consumers:
             adopt_consumer(stream, self.advisories, record, consumer_home, state)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
@@ -168,10 +183,10 @@ class JetStream:
             self.services.commit.when_durable(home.place, partial(self._on_created, stream))
         return stream
 
-    def delete_stream(self, stream: Stream[Consumer]) -> Steps[Syncable | None]:
+    def delete_stream(self, stream: Stream) -> Steps[Syncable | None]:
         """Delete a stream with its consumers and files; return what is durable once it is gone for good.
 
-        The first step removes the stream, the others close its consumers.
+        The first step removes the stream, the others release its subjects and close its consumers.
 
         Raises:
             StoreError: the files could not be removed; the stream is unchanged.
@@ -180,16 +195,17 @@ class JetStream:
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
         self.on_streams_changed()
+        yield from stream.release_subjects()
         for consumer in tuple(stream.consumers.values()):
             yield
             consumer.close(deleted=True)
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
         return removal
 
-    def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream[Consumer]:
+    def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream:
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
-        stream: Stream[Consumer] = Stream(self.services, self.account, self.captured, usage, config, created_ns, home)
-        stream.copying = Sourcing(stream.name, self.services, self.account, home, stream.copy_path)
+        stream = Stream(self.services, self.account, self.captured, usage, config, created_ns, home)
+        stream.copying = Sourcing(stream)
         if stream.config.first_seq and not stream.store.first_sequence:
             stream.begin_at(stream.config.first_seq)
         self.streams[stream.name] = stream
@@ -198,7 +214,7 @@ class JetStream:
         stream.open(now_ns)
         return stream
 
-    def stream(self, name: str) -> Stream[Consumer]:
+    def stream(self, name: str) -> Stream:
         """Return the stream with the name.
 
         Raises:
@@ -214,7 +230,7 @@ class JetStream:
         self._direct_readers = None
         self.stream_names.changed()
 
-    def direct_reader(self, name: bytes) -> Stream[Consumer] | None:
+    def direct_reader(self, name: bytes) -> Stream | None:
         """Return a stream that answers direct gets for the named one: itself or a mirror of it; None when none does."""
         if self._direct_readers is None:
             self._direct_readers = self._find_direct_readers()
@@ -224,9 +240,9 @@ class JetStream:
         ready = [stream for stream in readers if stream.name.encode() == name or stream.copying.is_caught_up]
         return self.services.random.choice(ready) if ready else None
 
-    def _find_direct_readers(self) -> dict[bytes, list[Stream[Consumer]]]:
+    def _find_direct_readers(self) -> dict[bytes, list[Stream]]:
         """Return the streams that answer direct gets, by their own name or that of the stream that they mirror."""
-        readers: dict[bytes, list[Stream[Consumer]]] = {}
+        readers: dict[bytes, list[Stream]] = {}
         for stream in self.streams.values():
             config = stream.config
             if config.allow_direct:
@@ -235,28 +251,43 @@ class JetStream:
                 readers.setdefault(config.mirror.name.encode(), []).append(stream)
         return readers
 
-    def check_overlap(self, config: StreamConfig) -> None:
+    def check_overlap(self, config: StreamConfig) -> Steps[None]:
         """Check that no other stream captures an overlapping subject, or will once it is restored.
+
+        The account's subjects are those at the last step.
 
         Raises:
             ApiError: 10065.
         """
-        subjects = [subject.encode() for subject in config.subjects]
-        for other in self.restoring.values():
-            if other.name != config.name:
-                reserved = [subject.encode() for subject in other.subjects]
-                if any(overlaps(subject, theirs) for subject in subjects for theirs in reserved):
-                    raise api_error(10065)
         stream = self.streams.get(config.name)
-        own = [subject.encode() for subject in stream.config.subjects] if stream is not None else []
-        for subject in own:
-            self.captured.remove(subject)
-        try:
-            if any(self.captured.overlaps(subject) for subject in subjects):
+        owned = stream.config.subjects if stream is not None else ()
+        if set(config.subjects) <= set(owned):
+            return
+        ours = yield from matcher_of([subject.encode() for subject in config.subjects])
+        own = yield from matcher_of([subject.encode() for subject in owned])
+        for _ in range(_RESTARTS_MAX):
+            seen = self.captured.changes, [*self.restoring, *self.capturing]
+            yield from self._compare(config, ours, own)
+            if seen == (self.captured.changes, [*self.restoring, *self.capturing]):
+                return
+        finish(self._compare(config, ours, own))
+
+    def _compare(self, config: StreamConfig, ours: PatternMatcher, own: PatternMatcher) -> Steps[None]:
+        """Compare a configuration's subjects with those of the account's streams but its own."""
+        for other in [*self.restoring.values(), *self.capturing.values()]:
+            if other.name != config.name:
+                for subject in other.subjects:
+                    yield
+                    if ours.overlaps(subject.encode()):
+                        raise api_error(10065)
+        captured, changes = PatternMatcher(self.captured), self.captured.changes
+        for subject in config.subjects:
+            pattern = subject.encode()
+            if captured.overlaps(pattern) and captured.count_overlapping(pattern) > own.count_overlapping(pattern):
                 raise api_error(10065)
-        finally:
-            for subject in own:
-                self.captured.add(subject)
+            yield
+            if self.captured.changes != changes:
+                return
 
     def check_free(self, name: str) -> None:
         """Check that no stream of that name is being restored.

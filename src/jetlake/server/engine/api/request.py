@@ -13,9 +13,11 @@ from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome
 from jetlake.server.engine.storage.storage import StreamHome
+from jetlake.store.interface import MessageStore
+from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 
-__all__ = ["ApiRequest", "Handler", "is_empty_object", "page", "promise_again"]
+__all__ = ["ApiRequest", "Handler", "is_empty_object", "last_message", "page", "promise_again"]
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -71,3 +73,12 @@ def is_empty_object(payload: bytes) -> bool:
     """Return whether the body is `{}`, with any blanks."""
     stripped = payload.strip()
     return stripped.startswith(b"{") and stripped[1:].strip() == b"}"
+
+
+def last_message(store: MessageStore, pattern: bytes) -> Steps[StoredMessage | None]:
+    """Return the newest message whose subject the pattern covers."""
+    while sequence := (yield from store.in_steps.last_sequence_for(pattern)):
+        message = store.get(sequence)
+        if message is not None:  # otherwise it was removed meanwhile, or turned out to be lost
+            return message
+    return None

@@ -22,13 +22,14 @@ from jetlake.model.events import (
 )
 from jetlake.model.replies import StreamCreateReply, StreamRestoreReply, StreamSnapshotReply, reply_of
 from jetlake.model.requests import StreamRestoreRequest, StreamSnapshotRequest
-from jetlake.model.rules.stream_rules import check_stream_config
+from jetlake.model.rules.stream_rules import check_stream_config_in_steps
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object
 from jetlake.server.engine.api.stream_api import stream_info, stream_rules
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
@@ -39,8 +40,7 @@ __all__ = ["HANDLERS"]
 def stream_snapshot(request: ApiRequest) -> StreamSnapshotReply:
     """Handle `STREAM.SNAPSHOT`: answer with the state, then send the archive."""
     # Loaded with the first backup, as the libraries that they need.
-    from jetlake.server.engine.snapshot.image import archive_pieces
-    from jetlake.server.engine.snapshot.sender import ArchiveSender, inflight_max
+    from jetlake.server.engine.snapshot.sender import ArchiveSender, archive_pieces, inflight_max
 
     jetstream = request.jetstream
     body: StreamSnapshotRequest | None = request.body
@@ -54,7 +54,6 @@ def stream_snapshot(request: ApiRequest) -> StreamSnapshotReply:
     services = jetstream.services
     state = stream.state()
     announce = _announcer(request)
-    chunk_bytes, inflight = inflight_max(body.chunk_size, body.window_size)
     began = format_time(request.now_ns)
 
     def end(error: str) -> None:
@@ -62,14 +61,11 @@ def stream_snapshot(request: ApiRequest) -> StreamSnapshotReply:
         announce(SnapshotComplete, "SNAPSHOT_COMPLETE", {**times, "error": error})
 
     sender = ArchiveSender(
-        services,
-        jetstream.account,
+        stream,
         jetstream.transfers,
-        stream.name,
         subject,
         archive_pieces(stream, state, consumers=not body.no_consumers, now_ns=request.now_ns),
-        chunk_bytes=chunk_bytes,
-        inflight_max=inflight,
+        window=inflight_max(body.chunk_size, body.window_size),
         on_end=end,
     )
 
@@ -82,16 +78,15 @@ def stream_snapshot(request: ApiRequest) -> StreamSnapshotReply:
     return StreamSnapshotReply(config=stream.config, state=state)
 
 
-def stream_restore(request: ApiRequest) -> StreamRestoreReply:
+def stream_restore(request: ApiRequest) -> Steps[StreamRestoreReply]:
     """Handle `STREAM.RESTORE`: check the configuration, then wait for the archive."""
-    from jetlake.model.archive.reader import ArchiveReader
     from jetlake.server.engine.snapshot.receiver import ArchiveReceiver
 
     jetstream = request.jetstream
     body: StreamRestoreRequest | None = request.body
     if body is None or is_empty_object(request.payload):
         raise api_error(10003)
-    config = _checked_config(request, body.config)
+    config = yield from _checked_config(request, body.config)
     jetstream.transfers.check_room(10062)
     services = jetstream.services
     try:
@@ -101,7 +96,6 @@ def stream_restore(request: ApiRequest) -> StreamRestoreReply:
     name = config.name
     began = format_time(request.now_ns)
     announce = _announcer(request)
-    transfer_id = services.next_nuid().encode()
     jetstream.restoring[name] = config
 
     def end(received: int) -> None:
@@ -111,28 +105,26 @@ def stream_restore(request: ApiRequest) -> StreamRestoreReply:
 
     receiver = ArchiveReceiver(
         services,
+        jetstream.account,
         jetstream.transfers,
-        transfer_id,
         loader,
-        ArchiveReader(name, services.options.max_payload),
-        acknowledge=lambda reply: _publish(jetstream, reply, b""),
         adopt=lambda loader, consumers: _adopt(jetstream, loader, consumers),
         answer=lambda reply, error: _answer(jetstream, name, reply, error),
         on_end=end,
     )
     receiver.begin()
     announce(RestoreCreate, "RESTORE_CREATE", {})
-    return StreamRestoreReply(deliver_subject=f"$JS.SNAPSHOT.RESTORE.{name}.{transfer_id.decode()}")
+    return StreamRestoreReply(deliver_subject=f"$JS.SNAPSHOT.RESTORE.{name}.{receiver.transfer_id.decode()}")
 
 
-def _checked_config(request: ApiRequest, config: StreamConfig) -> StreamConfig:
+def _checked_config(request: ApiRequest, config: StreamConfig) -> Steps[StreamConfig]:
     jetstream = request.jetstream
     if config.name and config.name != request.stream:
         raise api_error(10056)
     config = replace(config, name=request.stream)
     if "/" in config.name or "\\" in config.name:
         raise api_error(10128)
-    config = with_stored_metadata(check_stream_config(config, stream_rules(request)))
+    config = with_stored_metadata((yield from check_stream_config_in_steps(config, stream_rules(request))))
     if config.name in jetstream.streams or config.name in jetstream.restoring:
         raise api_error(10130)
     jetstream.check_stream_count()

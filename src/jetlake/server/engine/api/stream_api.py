@@ -36,14 +36,15 @@ from jetlake.model.requests import (
 from jetlake.model.rules.stream_rules import (
     StreamRules,
     check_consumers_within,
-    check_stream_config,
+    check_stream_change,
+    check_stream_config_in_steps,
     check_stream_request,
-    check_stream_update,
 )
 from jetlake.model.stream import ClusterInfo, StreamConfig, StreamInfo
 from jetlake.protocol.subjects import overlaps
+from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import with_served_metadata, with_stored_metadata
-from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page, promise_again
+from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, last_message, page, promise_again
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage as Stored
@@ -72,28 +73,37 @@ def account_info(request: ApiRequest) -> AccountInfoReply:
 # Streams
 
 
-def stream_create(request: ApiRequest) -> StreamCreateReply:
+def stream_create(request: ApiRequest) -> Steps[StreamCreateReply]:
     """Handle `STREAM.CREATE`; creating a stream again with the same configuration succeeds."""
     jetstream = request.jetstream
     body = request.body or StreamCreateRequest()
     config = body.config
     check_stream_request(request.stream, config)
+    _check_room(jetstream, config)
+    checked = check_stream_config_in_steps(config, stream_rules(request, pedantic=body.pedantic))
+    config = with_stored_metadata((yield from checked))
+    if config.name not in jetstream.streams:
+        yield from jetstream.check_overlap(config)
+        # Other streams may have been created or restored meanwhile.
+        _check_room(jetstream, config)
     existing = jetstream.streams.get(config.name)
-    if existing is None:
-        jetstream.check_free(config.name)
-        jetstream.check_stream_count()
-        jetstream.check_room(config.storage, config.max_bytes or -1)
-    config = with_stored_metadata(check_stream_config(config, stream_rules(request, pedantic=body.pedantic)))
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
         promise_again(request, existing.home)
         return _created(request, existing)
-    jetstream.check_overlap(config)
-    return _created(request, jetstream.create_stream(config, request.now_ns))
+    return _created(request, (yield from jetstream.create_stream(config, request.now_ns)))
 
 
-def _created(request: ApiRequest, stream: Stream[Any]) -> StreamCreateReply:
+def _check_room(jetstream: JetStream, config: StreamConfig) -> None:
+    """Check that the account has room for a stream, unless it exists."""
+    if config.name not in jetstream.streams:
+        jetstream.check_free(config.name)
+        jetstream.check_stream_count()
+        jetstream.check_room(config.storage, config.max_bytes or -1)
+
+
+def _created(request: ApiRequest, stream: Stream) -> StreamCreateReply:
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     # As in nats-server, only this answer about a stream leaves out the domain.
     return reply_of(StreamCreateReply, replace(stream_info(stream, request.now_ns), domain=""), did_create=True)
@@ -107,18 +117,17 @@ def stream_update(request: ApiRequest) -> Steps[StreamUpdateReply]:
     # First: other streams may change between two steps.
     if request.stream in jetstream.streams:
         yield from jetstream.streams[request.stream].copying.prepare(config)
-    rules = stream_rules(request, pedantic=body.pedantic)
-    check_stream_config(config, rules)
+    config = yield from check_stream_config_in_steps(config, stream_rules(request, pedantic=body.pedantic))
     if config.name != request.stream:
         raise api_error(10056)
+    old = jetstream.stream(config.name).config
+    config = with_stored_metadata(check_stream_change(old, config))
+    yield from jetstream.check_overlap(config)
     stream = jetstream.stream(config.name)
-    old = stream.config
-    config = with_stored_metadata(check_stream_update(old, config, rules))
-    jetstream.check_overlap(config)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
     jetstream.on_streams_changed()
-    yield from stream.update(config, request.now_ns)
+    yield from jetstream.reserved(config, stream.update(config, request.now_ns))
     yield from stream.retention.finish_sweep()
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
@@ -164,7 +173,7 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
     return _info_with_details(stream, info, body)
 
 
-def _info_with_details(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
+def _info_with_details(stream: Stream, info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
     """Return a stream's info with deleted sequences, and a page of the subjects that match the filter."""
     store = stream.store
     if body.deleted_details:
@@ -215,14 +224,14 @@ def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
 # Messages
 
 
-def message_get(request: ApiRequest) -> MessageGetReply:
+def message_get(request: ApiRequest) -> Steps[MessageGetReply]:
     """Handle `STREAM.MSG.GET`, which selects one message in exactly one way."""
     body = request.body
     if body is None or not _finds_one(body):
         raise api_error(10003)
     stream = request.jetstream.stream(request.stream)
     try:
-        message = _find_message(stream, body)
+        message = yield from _find_message(stream, body)
     except ConfigError as error:  # an invalid time
         raise api_error(10025, err=str(error)) from None
     if message is None:
@@ -250,14 +259,15 @@ def _finds_one(body: MessageGetRequest) -> bool:
     return bool(body.seq or body.next_by_subj)
 
 
-def _find_message(stream: Stream[Any], body: MessageGetRequest) -> Stored | None:
+def _find_message(stream: Stream, body: MessageGetRequest) -> Steps[Stored | None]:
     store = stream.store
     if body.last_by_subj:
-        return store.last_for(body.last_by_subj.encode())
+        return (yield from last_message(store, body.last_by_subj.encode()))
     if body.seq and not body.next_by_subj:
         return store.get(body.seq)
     first = store.first_at_or_after(parse_time(body.start_time)) if body.start_time is not None else body.seq
     subject_filter = SubjectFilter.of([body.next_by_subj.encode()]) if body.next_by_subj else None
+    yield from store.in_steps.prepare(subject_filter)
     run = store.read(max(first, store.first_sequence), subject_filter, 1, 1)
     return run.messages[0] if run.messages else None
 
@@ -285,7 +295,7 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
 # Shared by the handlers
 
 
-def stream_info(stream: Stream[Any], now_ns: int, *, leads: bool = False) -> StreamInfo:
+def stream_info(stream: Stream, now_ns: int, *, leads: bool = False) -> StreamInfo:
     """Return a stream's info with the server's metadata, which lists leave out.
 
     Args:
@@ -295,7 +305,7 @@ def stream_info(stream: Stream[Any], now_ns: int, *, leads: bool = False) -> Str
     return _info(stream, with_served_metadata(stream.config), now_ns, format_time(now_ns), cluster)
 
 
-def _info(stream: Stream[Any], shown: Any, now_ns: int, now: str, cluster: ClusterInfo | None = None) -> StreamInfo:
+def _info(stream: Stream, shown: Any, now_ns: int, now: str, cluster: ClusterInfo | None = None) -> StreamInfo:
     """Return a stream's info with the configuration to show, which may be encoded, and the time as text."""
     config = stream.config
     mirror, sources = stream.copying.info(now_ns) if config.mirror or config.sources else (None, ())
@@ -333,9 +343,11 @@ def _stream_names(request: ApiRequest, body: StreamListRequest) -> Steps[list[st
     found: list[str] = []
     for name in names:
         stream = streams.get(name)
-        if stream is not None and any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects):
-            found.append(name)
-        yield
+        for group in in_groups(stream.config.subjects if stream is not None else (), SUBJECTS_PER_STEP):
+            yield
+            if any(overlaps(subject.encode(), wanted) for subject in group):
+                found.append(name)
+                break
     return found
 
 

@@ -1,1 +1,1 @@
-"""Batches: atomic ones are staged until their commit, fast ones are stored as they come, with flow control."""
+"""Batches: atomic ones are staged until their commit, fast ones are stored as they arrive, with flow control."""

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from jetlake.errors import ApiError, api_error
 from jetlake.protocol.headers import append_pair, find_value, remove_key
 from jetlake.server.engine.core.api_level import REQUIRED_LEVEL, requires_newer_api
-from jetlake.server.engine.core.open_batches import OpenBatches
-from jetlake.server.engine.core.timers import Timer, Timers
-
-__all__ = ["BATCH_COMMIT", "BATCH_ID", "BATCH_SEQUENCE", "AtomicBatches", "StagedBatch", "StagedMessage"]
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
 
 BATCH_ID = b"Nats-Batch-Id"
 BATCH_SEQUENCE = b"Nats-Batch-Sequence"
@@ -48,29 +46,18 @@ class AtomicBatches:
     """The open atomic batches of one stream, in the order of their last use, so that the first one expires next.
 
     Args:
-        count_max: batches that may be open at once.
-        messages_max: messages of one batch.
-        timeout_ns: how long a batch waits for its next message.
-        server: counts the batches of all streams.
-        timers: schedules the expiry of the batch that was used least recently.
+        services: the engine's limits of batches, the count of all open ones, and its timers.
         abandon: publishes the advisory of a dropped batch, by its id and the reason.
     """
 
-    def __init__(
-        self,
-        count_max: int,
-        messages_max: int,
-        timeout_ns: int,
-        server: OpenBatches,
-        timers: Timers,
-        abandon: Callable[[bytes, str], None],
-    ) -> None:
-        self.is_enabled = False
-        self._count_max = count_max
-        self._messages_max = messages_max
-        self._timeout_ns = timeout_ns
-        self._server = server
-        self._timers = timers
+    def __init__(self, services: Services, abandon: Callable[[bytes, str], None]) -> None:
+        limits = services.options.limits
+        self._is_enabled = False
+        self._count_max = limits.batches_per_stream
+        self._messages_max = limits.batch_messages
+        self._timeout_ns = limits.batch_timeout
+        self._server = services.open_batches
+        self._timers = services.timers
         self._abandon = abandon
         self._batches: dict[bytes, StagedBatch] = {}
         self._timer: Timer | None = None
@@ -78,16 +65,16 @@ class AtomicBatches:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def configure(self, *, is_enabled: bool) -> None:
+    def allow(self, *, is_enabled: bool) -> None:
         """Allow or refuse batches; refusing drops the open ones."""
-        self.is_enabled = is_enabled
+        self._is_enabled = is_enabled
         if not is_enabled:
             self.close()
 
     def stage(self, message: StagedMessage, control: dict[bytes, bytes], now_ns: int) -> StagedBatch | ApiError | None:
         """Stage one message; return the whole batch with its commit, an error, or None while the batch is open."""
         batch_id = control[BATCH_ID]
-        if not self.is_enabled:
+        if not self._is_enabled:
             return api_error(10174)
         if len(batch_id) > ID_BYTES_MAX:
             return api_error(10179)

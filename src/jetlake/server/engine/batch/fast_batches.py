@@ -12,10 +12,8 @@ from jetlake.model.publish import DUPLICATE_MEMBER, encode_pub_ack_error
 from jetlake.model.stream import ErrorBody
 from jetlake.server.engine.batch.atomic_batches import ID_BYTES_MAX
 from jetlake.server.engine.core.api_level import requires_newer_api
-from jetlake.server.engine.core.open_batches import OpenBatches
-from jetlake.server.engine.core.timers import Timer, Timers
-
-__all__ = ["SUFFIX", "Answers", "FastBatch", "FastBatches"]
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
 
 SUFFIX = b".$FI"
 """The end of every reply subject of a message in a fast batch."""
@@ -85,19 +83,20 @@ class FastBatch:
 class FastBatches:
     """The open fast batches of one stream.
 
-    `accept` decides whether a message is to be stored; `stored` or `refused` must follow when it is.
+    `accept` returns the batch of a message that the stream has to store; `stored`, `skipped` or `refused` follows.
 
     Args:
-        server: counts the batches of all streams.
-        timers: schedules the expiry of idle batches.
+        services: the count of the engine's open batches, and its timers.
+        stream: the stream's name.
+        ack_prefix: the start of the stream's PubAcks, up to the sequence.
     """
 
-    def __init__(self, server: OpenBatches, timers: Timers) -> None:
-        self.is_enabled = False
-        self._server = server
-        self._timers = timers
-        self._stream = ""
-        self._ack_prefix = b""
+    def __init__(self, services: Services, stream: str, ack_prefix: bytes) -> None:
+        self._is_enabled = False
+        self._server = services.open_batches
+        self._timers = services.timers
+        self._stream = stream
+        self._ack_prefix = ack_prefix
         self._batches: dict[bytes, FastBatch] = {}
         self._by_head: dict[bytes, FastBatch] = {}
         self._timer: Timer | None = None
@@ -105,20 +104,14 @@ class FastBatches:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def configure(self, stream: str, ack_prefix: bytes, *, is_enabled: bool) -> None:
-        """Allow or refuse batches; refusing forgets the open ones.
-
-        Args:
-            ack_prefix: the start of the stream's PubAcks, up to the sequence.
-        """
-        self._stream = stream
-        self._ack_prefix = ack_prefix
-        self.is_enabled = is_enabled
+    def allow(self, *, is_enabled: bool) -> None:
+        """Allow or refuse batches; refusing forgets the open ones."""
+        self._is_enabled = is_enabled
         if not is_enabled:
             self.close()
 
     def accept(self, reply: bytes, header: bytes, now_ns: int, answers: Answers) -> FastBatch | None:
-        """Return the batch of a message that is to be stored; None when `answers` has got all there is to say."""
+        """Return the batch of a message to store; None for a message that ends here, with its answers added."""
         parts = reply.rsplit(b".", 3)
         batch = self._by_head.get(parts[0])
         if (
@@ -167,7 +160,7 @@ class FastBatches:
         self, parts: list[bytes], numbers: tuple[int, int] | None, header: bytes, now_ns: int
     ) -> FastBatch | ApiError:
         """Return the batch that a split reply names, which is opened by its first message."""
-        if not self.is_enabled:
+        if not self._is_enabled:
             return api_error(10205)
         if numbers is None:
             return api_error(10206)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -13,19 +13,16 @@ from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.consumer_features import STRICT_ACKS, features_of
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import ActionKind, DeliverPolicy, RetentionPolicy
-from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
-from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
-from jetlake.server.engine.consumer.committed_journal import CommittedJournal
-from jetlake.server.engine.consumer.cursor import Cursor
-from jetlake.server.engine.consumer.delivery import Delivery
+from jetlake.server.engine.consumer.ack_handler import AckHandler
+from jetlake.server.engine.consumer.ack_tracker import AckTracker
+from jetlake.server.engine.consumer.cursor import Cursor, StartPosition
 from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import Feed
-from jetlake.server.engine.consumer.pull.pull_delivery import PullDelivery
-from jetlake.server.engine.consumer.push.push_delivery import PushDelivery
-from jetlake.server.engine.consumer.recovery import recover_position
+from jetlake.server.engine.consumer.journal import CommittedJournal, recover_position
+from jetlake.server.engine.consumer.priority import StoredPin
+from jetlake.server.engine.consumer.pull_delivery import PullDelivery
+from jetlake.server.engine.consumer.push_delivery import PushDelivery
 from jetlake.server.engine.consumer.schedule import Inactivity, Schedule
-from jetlake.server.engine.consumer.start_position import StartPosition
-from jetlake.server.engine.consumer.stored_pin import StoredPin
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.advisories import Advisories
@@ -33,13 +30,16 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.journal.consumer_state import ConsumerState
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, finish, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "filter_of"]
 
 # Looked up once: with each acknowledgement, the enum's own lookup would cost more than the comparison.
 _LIMITS = RetentionPolicy.LIMITS
+
+# Messages that an acknowledgement removes at once; those of one that acknowledges more are removed in steps.
+_REMOVED_AT_ONCE = 128
 
 _DURATION_MAX_NS = 2**63 - 1
 
@@ -54,17 +54,19 @@ class Consumer:
         record: its name, configuration and creation time.
         home: its files.
         start: where it begins; for a recovered consumer, `restore` follows.
+        subject_filter: its filters, as `filter_of` returns them.
         jitter_ns: added to the inactive threshold.
     """
 
     def __init__(
         self,
-        stream: Stream[Consumer],
+        stream: Stream,
         services: Services,
         advisories: Advisories,
         record: ConsumerRecord,
         home: ConsumerHome,
         start: StartPosition,
+        subject_filter: SubjectFilter | None,
         *,
         jitter_ns: int,
     ) -> None:
@@ -77,24 +79,18 @@ class Consumer:
         self.home = home
         self.is_closed = False
         self._holds = 0
+        self._removals: list[Steps[None]] = []  # under way
         self._start = start.sequence
         self.passed_sequence = record.passed
         self.ack_tracker: AckTracker = AckTracker(config)
         self.ack_tracker.reset(0, start.sequence - 1)
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
-        self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
+        self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
         self.on_stored = self.cursor.on_stored  # A run stored costs each of many consumers no call more.
-        self._pin = StoredPin(record.pin, record.pinned_ns, self._save_pin, home.place, services.commit)
+        self.pin = StoredPin(record, self._save_pin, home.place, services.commit)
         self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
-        self.events = ConsumerEvents(
-            advisories.publish,
-            stream.account.name,
-            stream.name,
-            self.name,
-            sample_freq=config.sample_freq,
-            chance=services.random.random,
-        )
-        self._schedule = Schedule(
+        self.events = ConsumerEvents(self, advisories)
+        self.schedule = Schedule(
             services,
             self,
             Inactivity(jitter_ns, services.clock.now_ns()),
@@ -102,68 +98,32 @@ class Consumer:
             next_due_ns=self._next_due_ns,
             on_timer=self._on_timer,
         )
-        self.ack_handler = AckHandler(
-            self.ack_tracker,
-            self.journal,
-            self.events,
-            self._schedule,
-            stream.account,
-            on_done=self._on_done,
-            on_next=self.receive_pull,
-        )
-        self._feed = Feed(
-            config,
-            stream.release,
-            self.cursor,
-            self.ack_tracker,
-            self.ack_handler,
-            self.journal,
-            self._ack_prefix(),
-            on_done=self._on_done,
-        )
-        self.delivery = self._make_delivery(config)
+        self.ack_handler = AckHandler(self)
+        self.feed = Feed(self)
+        self.delivery: PullDelivery | PushDelivery = PushDelivery(self) if config.is_push else PullDelivery(self)
         self._read(config)
-
-    def _make_delivery(self, config: ConsumerConfig) -> Delivery:
-        tracker, schedule, account = self.ack_tracker, self._schedule, self.stream.account
-        next_nuid = self.services.next_nuid
-        if not config.is_push:
-            return PullDelivery(config, self._feed, tracker, schedule, account, self.events, next_nuid, self._pin)
-        return PushDelivery(
-            config,
-            self._feed,
-            tracker,
-            self.ack_handler,
-            schedule,
-            account,
-            flow_control_prefix=self._flow_control_prefix(),
-            next_nuid=next_nuid,
-            burst=self._rate_limit_burst,
-        )
 
     def answer_subjects(self) -> list[bytes]:
         """List the subjects on which clients answer deliveries: acknowledgements, and flow control where it is on."""
-        subjects = [self._ack_prefix() + (b"*.*.*.*.>" if self.services.options.ack_subject_v2 else b"*.*.*.*.*")]
+        subjects = [self.ack_prefix() + (b"*.*.*.*.>" if self.services.options.ack_subject_v2 else b"*.*.*.*.*")]
         if self.config.flow_control:
-            subjects.append(self._flow_control_prefix() + b"*")
+            subjects.append(self.flow_control_prefix() + b"*")
         return subjects
 
-    def _flow_control_prefix(self) -> bytes:
+    def flow_control_prefix(self) -> bytes:
+        """Return the beginning of the subjects of flow control requests."""
         return f"$JS.FC.{self.stream.name}.{self.name}.".encode()
 
-    def _ack_prefix(self) -> bytes:
+    def ack_prefix(self) -> bytes:
+        """Return the constant beginning of the ack subjects."""
         options, stream = self.services.options, self.stream
         if options.ack_subject_v2:
             return ack_prefix_v2(stream.name, self.name, account_hash(stream.account.name), options.domain)
         return ack_prefix_v1(stream.name, self.name)
 
-    def _rate_limit_burst(self) -> int:
-        max_msg_size = self.stream.config.max_msg_size
-        return max_msg_size if max_msg_size > 0 else self.services.options.max_payload
-
     def _read(self, config: ConsumerConfig) -> None:
-        self._schedule.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
-        self._schedule.inactivity.threshold_ns = max(config.inactive_threshold, 0)
+        self.schedule.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
+        self.schedule.inactivity.threshold_ns = max(config.inactive_threshold, 0)
         self.ack_handler.is_strict = STRICT_ACKS in features_of(config) and self.ack_tracker.is_explicit
 
     # Life
@@ -173,7 +133,7 @@ class Consumer:
         for subject in self.answer_subjects():
             self.stream.account.announce(subject)
         self.delivery.open()
-        self._schedule.arm()
+        self.schedule.arm()
 
     def hold(self) -> None:
         """Deliver nothing until `release` was called as often."""
@@ -183,7 +143,7 @@ class Consumer:
         """Deliver what waits since `hold`."""
         self._holds -= 1
         if not self.is_closed:
-            self._schedule.make_ready()
+            self.schedule.make_ready()
 
     def update(self, config: ConsumerConfig) -> Steps[None]:
         """Apply a changed configuration that has been checked, after the messages that pass new filters are counted.
@@ -191,7 +151,10 @@ class Consumer:
         Raises:
             StoreError: the configuration could not be written, and nothing has changed.
         """
-        pending = (yield from self._count_under(config)) if self.config.filters != config.filters else None
+        subject_filter, pending = self.cursor.subject_filter, None
+        if self.config.filters != config.filters:
+            subject_filter = filter_of(config)
+            pending = yield from self._count_under(subject_filter)
         if self.is_closed:
             return
         passed = self.passed_sequence
@@ -202,20 +165,19 @@ class Consumer:
         if old.filters != config.filters:
             self._pass_up_to(passed)
         self._read(config)
-        self._feed.configure(config)
+        self.feed.configure(config)
         self.ack_tracker.configure(config)
         self.events.configure(config.sample_freq)
         if old.filters != config.filters:
-            self.cursor.filter_by(_subject_filter(config), pending)
+            self.cursor.filter_by(subject_filter, pending)
             self.stream.interest_changed(self)
         self.delivery.configure(old, config)
-        self._schedule.use()
-        self._schedule.make_ready()
-        self._schedule.arm()
+        self.schedule.use()
+        self.schedule.make_ready()
+        self.schedule.arm()
 
-    def _count_under(self, config: ConsumerConfig) -> Steps[int | None]:
+    def _count_under(self, subject_filter: SubjectFilter | None) -> Steps[int | None]:
         """Return how many messages after the cursor pass other filters; None when they are to be counted at once."""
-        subject_filter = _subject_filter(config)
         yield from self.stream.store.in_steps.prepare(subject_filter)
         # Messages after the last delivered one may pass the new filters, as they would after a restart.
         self.cursor.return_to(self.ack_tracker.delivered_stream + 1)
@@ -239,8 +201,8 @@ class Consumer:
             start=self._start,
             resume=self.cursor.resume,
             passed=self.passed_sequence,
-            pin=self._pin.id,
-            pinned_ns=self._pin.pinned_ns,
+            pin=self.pin.id,
+            pinned_ns=self.pin.pinned_ns,
         )
 
     def _save(self, record: ConsumerRecord) -> None:
@@ -273,24 +235,37 @@ class Consumer:
         paused = self.is_paused(now_ns)
         if paused or was_paused:
             self.events.paused(paused, config.pause_until)
-        self._schedule.make_ready()
-        self._schedule.arm()
+        self.schedule.make_ready()
+        self.schedule.arm()
 
     def is_paused(self, now_ns: int) -> bool:
         """Return whether the consumer must not deliver now."""
-        return self._schedule.is_paused(now_ns)
+        return self.schedule.is_paused(now_ns)
 
     def pause_remaining_ns(self, now_ns: int) -> int:
         """Return the remaining pause, at most the longest duration that 64 bits hold; 0 = not paused."""
-        return min(self._schedule.pause_ns - now_ns, _DURATION_MAX_NS) if self.is_paused(now_ns) else 0
+        return min(self.schedule.pause_ns - now_ns, _DURATION_MAX_NS) if self.is_paused(now_ns) else 0
 
-    def reset(self, sequence: int) -> None:
+    def reset_in_steps(self, sequence: int) -> Steps[None]:
+        """Do as `reset` does, after the messages from the sequence on were counted in steps; not when it was closed."""
+        subject_filter, pending = self.cursor.subject_filter, None
+        if subject_filter is not None:
+            pending = yield from self.stream.count_in_steps(sequence, subject_filter)
+        if not self.is_closed:
+            self.reset(sequence, pending)
+
+    def reset(self, sequence: int, pending: int | None = None) -> None:
         """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first.
+
+        Args:
+            pending: the number of messages from there on, where it was counted.
 
         Raises:
             StoreError: the disk refused, and nothing has changed.
         """
-        start = StartPosition(sequence, pending=self.stream.store.count(sequence, self.cursor.subject_filter))
+        if pending is None:
+            pending = self.stream.store.count(sequence, self.cursor.subject_filter)
+        start = StartPosition(sequence, pending=pending)
         # Until the journal follows, the record has to fit the old position too.
         passed = max(self.passed_sequence, sequence - 1, self.ack_tracker.delivered_stream)
         self._save(replace(self._record(), start=sequence, resume=0, passed=passed))
@@ -301,10 +276,10 @@ class Consumer:
         if self.home.place is not None:
             # A journal that begins at the sequence does not fit a record with the old start.
             self.journal.write_after(self.home.place)
-        self._feed.last_delivered_ns = self.ack_handler.last_ns = 0
+        self.feed.last_delivered_ns = self.ack_handler.last_ns = 0
         self.journal.rewrite()
         self.stream.interest_changed(self)
-        self._schedule.make_ready()
+        self.schedule.make_ready()
 
     def _pass_up_to(self, sequence: int) -> None:
         """Note that not all messages up to the sequence were delivered that pass the filters, or will be.
@@ -313,6 +288,7 @@ class Consumer:
         position would tell that it is done.
         """
         self.passed_sequence = sequence
+        self._finish_removals()
         if self.stream.config.retention is not _LIMITS and self.stream.store.durable and self.home.place is not None:
             self.services.commit.order(self.stream.store, self.home.place)
             self.journal.write_after(self.home.place)
@@ -354,13 +330,19 @@ class Consumer:
         """
         if self.is_closed:
             return None
+        if deleted:
+            self._finish_removals()
         removal = self._remove_files() if deleted and not self.stream.is_closed else None
         self.is_closed = True
-        self._schedule.close()
+        self.schedule.close()
         self.delivery.close(deleted=deleted)
+        # Parts that know the consumer would keep each other in memory until a full garbage collection.
+        for part in (self.ack_handler, self.feed, self.pin):
+            part.close()
         self.journal.forget()
-        if self.home.place is not None:
-            self.services.commit.forget(self.home.place)
+        for syncable in (self.home.written, self.home.place):
+            if syncable is not None:
+                self.services.commit.forget(syncable)
         if deleted:
             for subject in self.answer_subjects():
                 self.stream.account.retract(subject)
@@ -395,11 +377,37 @@ class Consumer:
             return False
         return self.cursor.is_ahead(sequence) or self.ack_tracker.is_open(sequence)
 
-    def _on_done(self, sequences: Iterable[int]) -> None:
+    def on_done(self, sequences: Sequence[int]) -> None:
         """Have the stream remove messages that retention keeps only until they are consumed."""
-        if self.stream.config.retention is not _LIMITS:
+        if self.stream.config.retention is _LIMITS:
+            return
+        if len(sequences) <= _REMOVED_AT_ONCE:
             for sequence in sequences:
-                self.stream.consumed(self, sequence)
+                self.stream.retention.consumed(self, sequence)
+            return
+        removals = self._remove_done(sequences)
+        if not self.services.long_work.advance(removals):
+            self._removals.append(removals)
+            self.services.long_work.go_on_with(self._go_on_removing(removals))
+
+    def _remove_done(self, sequences: Sequence[int]) -> Steps[None]:
+        for group in in_groups(sequences, _REMOVED_AT_ONCE):
+            if self.stream.is_closed:
+                return
+            for sequence in group:
+                self.stream.retention.consumed(self, sequence)
+            yield
+
+    def _go_on_removing(self, removals: Steps[None]) -> Steps[None]:
+        yield from removals
+        if removals in self._removals:
+            self._removals.remove(removals)
+
+    def _finish_removals(self) -> None:
+        """Remove what was acknowledged, before nothing but the log tells that it was."""
+        for removals in self._removals:
+            finish(removals)
+        self._removals.clear()
 
     # Messages in and out
 
@@ -408,12 +416,12 @@ class Consumer:
         if self.is_closed or self._holds or self.stream.is_closed:
             return False
         if self.stream.is_purging:
-            self._schedule.wait_for_messages()
+            self.schedule.wait_for_messages()
             return False
         more = self.delivery.deliver(now_ns)
-        if self._feed.last_delivered_ns == now_ns:
-            self._schedule.inactivity.used_ns = now_ns
-        self._schedule.arm()
+        if self.feed.last_delivered_ns == now_ns:
+            self.schedule.inactivity.used_ns = now_ns
+        self.schedule.arm()
         return more
 
     def receive_pull(self, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
@@ -457,7 +465,7 @@ class Consumer:
         tracker.rewind_to(self.cursor.position - 1)
         if tracker.extent() != extent:
             self.journal.rewrite()
-        self._schedule.make_ready()
+        self.schedule.make_ready()
 
     # Time
 
@@ -467,7 +475,7 @@ class Consumer:
         return delivery_ns if delivery_ns and (not due_ns or delivery_ns < due_ns) else due_ns
 
     def _on_timer(self, now_ns: int) -> None:
-        schedule = self._schedule
+        schedule = self.schedule
         self.ack_handler.expire(now_ns)
         if schedule.pause_ns and schedule.pause_ns <= now_ns:
             schedule.pause_ns = 0
@@ -483,14 +491,14 @@ class Consumer:
 
     def _is_unused(self, now_ns: int) -> bool:
         """Return whether the consumer was unused for its inactive threshold."""
-        inactivity = self._schedule.inactivity
+        inactivity = self.schedule.inactivity
         if not inactivity.is_over(now_ns):
             return False
         if self.delivery.is_in_use(now_ns):
             inactivity.used_ns = now_ns
             return False
         # A client that works on a message may not have had the time to come back.
-        ack_wait, delivered_ns = self.config.ack_wait, self._feed.last_delivered_ns
+        ack_wait, delivered_ns = self.config.ack_wait, self.feed.last_delivered_ns
         if not self.config.is_push and self.ack_tracker.pending and now_ns - delivered_ns < ack_wait:
             inactivity.used_ns = min(delivered_ns + ack_wait, now_ns)
             return False
@@ -508,7 +516,7 @@ class Consumer:
             name=self.name,
             created=format_time(self.created_ns),
             config=config or self.config,
-            delivered=_sequences(tracker.delivered_consumer, tracker.delivered_stream, self._feed.last_delivered_ns),
+            delivered=_sequences(tracker.delivered_consumer, tracker.delivered_stream, self.feed.last_delivered_ns),
             ack_floor=_sequences(tracker.floor_consumer, tracker.floor_stream, self.ack_handler.last_ns),
             num_ack_pending=len(tracker.pending),
             num_redelivered=0 if tracker.max_deliver == 1 else len(tracker.deliveries),
@@ -522,7 +530,8 @@ class Consumer:
         )
 
 
-def _subject_filter(config: ConsumerConfig) -> SubjectFilter | None:
+def filter_of(config: ConsumerConfig) -> SubjectFilter | None:
+    """Return the filters of a configuration as one; None when every subject passes."""
     return SubjectFilter.of(subject.encode() for subject in config.filters)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import ActionKind, UnpinReason
@@ -15,11 +14,14 @@ from jetlake.model.events import (
     DeliveryExceeded,
     DeliveryNaked,
     DeliveryTerminated,
-    Event,
     GroupPinned,
     GroupUnpinned,
     event_subject,
 )
+from jetlake.server.engine.routing.advisories import Advisories
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.consumer.consumer import Consumer
 
 __all__ = ["ConsumerEvents"]
 
@@ -33,30 +35,17 @@ class ConsumerEvents:
         samples: whether acknowledgements are sampled.
 
     Args:
-        publish: publishes an event of a kind with these fields; builds nothing when nobody subscribes its subject.
-        account: name of the account.
-        stream: name of the stream.
-        consumer: name of the consumer.
-        sample_freq: percentage of acknowledgements to sample.
-        chance: returns a random number from 0 to 1 for every acknowledgement that may be sampled.
+        consumer: the consumer that the events name.
+        advisories: publishes an event of a kind; builds nothing when nobody subscribes its subject.
     """
 
-    def __init__(
-        self,
-        publish: Callable[[bytes, type[Event], dict[str, Any]], None],
-        account: str,
-        stream: str,
-        consumer: str,
-        *,
-        sample_freq: str,
-        chance: Callable[[], float],
-    ) -> None:
-        self._publish = publish
-        self._account = account
-        self._chance = chance
-        self._names: dict[str, Any] = {"stream": stream, "consumer": consumer}
+    def __init__(self, consumer: Consumer, advisories: Advisories) -> None:
+        self._publish = advisories.publish
+        self._account = consumer.stream.account.name
+        self._chance = consumer.services.random.random
+        self._names: dict[str, Any] = {"stream": consumer.stream.name, "consumer": consumer.name}
         self._sample_subject = self._subject("METRIC.CONSUMER.ACK")
-        self.configure(sample_freq)
+        self.configure(consumer.config.sample_freq)
 
     def configure(self, sample_freq: str) -> None:
         """Sample this percentage of acknowledgements from now on."""

@@ -1,23 +1,18 @@
-"""A consumer's feed: the messages to deliver next, new or again, and the record of what was delivered."""
+"""The messages that a consumer delivers next, new or again, with their ack subjects and original timing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import ReplayPolicy
 from jetlake.protocol.headers import append_pair
-from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
-from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
-from jetlake.server.engine.consumer.committed_journal import CommittedJournal
-from jetlake.server.engine.consumer.cursor import Cursor
-from jetlake.server.engine.consumer.first_deliveries import FirstDeliveries
-from jetlake.server.engine.consumer.replay import Replay
 from jetlake.server.engine.routing.account import Message
-from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.store.message import StoredMessage
 
-__all__ = ["RUN_MESSAGES", "Feed", "size_of"]
+if TYPE_CHECKING:
+    from jetlake.server.engine.consumer.consumer import Consumer
 
 RUN_MESSAGES = 512
 """Most messages that a consumer delivers before other consumers have their turn."""
@@ -35,42 +30,27 @@ class Feed:
     Attributes:
         last_delivered_ns: time of the last delivery; 0 = none yet.
 
-    Args:
-        config: the consumer's configuration.
-        release: the stream's messages, and how far they are released to readers.
-        cursor: the consumer's position in the stream.
-        tracker: the consumer's ack tracker.
-        ack_handler: ends messages that cannot be redelivered.
-        journal: records deliveries.
-        ack_prefix: the constant beginning of the consumer's ack subjects.
-        on_done: called with the sequences that a consumer without acknowledgements is done with.
     """
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        release: BatchRelease,
-        cursor: Cursor,
-        tracker: AckTracker,
-        ack_handler: AckHandler,
-        journal: CommittedJournal,
-        ack_prefix: bytes,
-        on_done: Callable[[Iterable[int]], None],
-    ) -> None:
+    def __init__(self, consumer: Consumer) -> None:
         self.last_delivered_ns = 0
-        self._release = release
-        self._cursor = cursor
-        self._tracker = tracker
-        self._ack_handler = ack_handler
-        self._journal = journal
-        self._ack_prefix = ack_prefix
+        self._release = consumer.stream.release
+        self._cursor = consumer.cursor
+        self._tracker = consumer.ack_tracker
+        self._ack_handler = consumer.ack_handler
+        self._journal = consumer.journal
+        self._on_done: Callable[[Sequence[int]], None] = consumer.on_done
+        self._ack_prefix = consumer.ack_prefix()
         # A consumer's name may hold a percent sign.
-        self._first_ack = ack_prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d"
-        self._on_done = on_done
+        self._first_ack = self._ack_prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d"
         self._replay: Replay | None = None
-        if config.replay_policy is ReplayPolicy.ORIGINAL:
-            self._replay = Replay(release.store.last_sequence)
-        self.configure(config)
+        if consumer.config.replay_policy is ReplayPolicy.ORIGINAL:
+            self._replay = Replay(consumer.stream.store.last_sequence)
+        self.configure(consumer.config)
+
+    def close(self) -> None:
+        """Forget the consumer, which was closed."""
+        self._on_done = _ignore
 
     def configure(self, config: ConsumerConfig) -> None:
         """Apply a changed configuration."""
@@ -189,3 +169,92 @@ def size_of(message: Message) -> int:
     """Bytes that a delivery counts against limits: subject, ack subject, headers and payload."""
     subject, reply, header, payload = message
     return len(subject) + len(reply) + len(header) + len(payload)
+
+
+class FirstDeliveries:
+    """A run of messages that a consumer delivers for the first time; see `routing.account.MessageRun`.
+
+    Args:
+        stored: the messages in the order of delivery.
+        ack_template: the format of an ack subject: stream sequence, consumer sequence, time, pending messages.
+        consumer_sequence: that of the first message.
+        pending: number of messages after the first one.
+    """
+
+    __slots__ = ("_ack_template", "_consumer_sequences", "_pending", "_stored")
+
+    def __init__(self, stored: list[StoredMessage], ack_template: bytes, consumer_sequence: int, pending: int) -> None:
+        self._stored = stored
+        self._ack_template = ack_template
+        self._consumer_sequences = range(consumer_sequence, consumer_sequence + len(stored))
+        self._pending: Iterable[int] = range(pending, pending - len(stored), -1)
+        if pending < len(stored) - 1:
+            # The count is behind what the store has just given.
+            self._pending = [max(left, 0) for left in self._pending]
+
+    def messages(self) -> list[Message]:
+        """Return the messages one by one."""
+        template = self._ack_template
+        return [
+            (stored.subject, template % (stored.sequence, nth, stored.time_ns, pending), stored.header, stored.payload)
+            for stored, nth, pending in zip(self._stored, self._consumer_sequences, self._pending, strict=True)
+        ]
+
+    def encode(self, sid: bytes, *, headers: bool) -> tuple[list[bytes], int]:
+        """Return the frames for a subscription, and the size of all headers and payloads."""
+        # A sid may hold a percent sign.
+        start = b" %b " + sid.replace(b"%", b"%%") + b" " + self._ack_template
+        plain = b"MSG" + start + b" %d\r\n%b\r\n"
+        headed = b"HMSG" + start + b" %d %d\r\n%b%b\r\n"
+        frames: list[bytes] = []
+        append = frames.append
+        size = 0
+        for stored, nth, pending in zip(self._stored, self._consumer_sequences, self._pending, strict=True):
+            header, payload = stored.header, stored.payload
+            length = len(payload)
+            if header and headers:
+                header_length = len(header)
+                length += header_length
+                numbers = stored.subject, stored.sequence, nth, stored.time_ns, pending
+                append(headed % (*numbers, header_length, length, header, payload))
+            else:
+                append(plain % (stored.subject, stored.sequence, nth, stored.time_ns, pending, length, payload))
+            size += length
+        return frames, size
+
+
+# Intervals up to this are not waited for.
+_GAP_MIN_NS = 1_000_000
+
+
+class Replay:
+    """The due times of messages that were stored before the consumer started.
+
+    Args:
+        last_sequence: the newest message when the consumer was created or restarted.
+    """
+
+    def __init__(self, last_sequence: int) -> None:
+        self._last_sequence = last_sequence
+        self._stored_ns = 0
+        self._sent_ns = 0
+
+    def is_over(self, sequence: int) -> bool:
+        """Return whether a message was stored after the start; it and all later ones are delivered at once."""
+        return sequence > self._last_sequence
+
+    def due_ns(self, stored_ns: int) -> int:
+        """Return when a message stored at that time is due; now or earlier means at once."""
+        gap_ns = stored_ns - self._stored_ns
+        if not self._stored_ns or gap_ns <= _GAP_MIN_NS:
+            return 0
+        return self._sent_ns + gap_ns
+
+    def sent(self, stored_ns: int, now_ns: int) -> None:
+        """Record the message from which the next interval counts: stored at that time, sent now."""
+        self._stored_ns = stored_ns
+        self._sent_ns = now_ns
+
+
+def _ignore(*_arguments: object) -> None:
+    """Stand in for a callback of a closed consumer."""

@@ -73,19 +73,20 @@ class Schedule:
         self._deliveries = services.deliveries
         self._timers = services.timers
         self.now_ns = services.clock.now_ns
-        self._deliverer = deliverer
+        self._deliverer: Deliverer | None = deliverer
         self._next_due_ns = next_due_ns
         self._on_timer = on_timer
         self._timer: Timer | None = None
-        self._is_closed = False
 
     def make_ready(self) -> None:
         """Put the consumer into the delivery queue."""
-        self._deliveries.make_ready(self._deliverer)
+        if self._deliverer is not None:
+            self._deliveries.make_ready(self._deliverer)
 
     def wait_for_drain(self) -> None:
         """Wait until a congested subscriber's buffer has drained."""
-        self._deliveries.wait_for_drain(self._deliverer)
+        if self._deliverer is not None:
+            self._deliveries.wait_for_drain(self._deliverer)
 
     def use(self) -> int:
         """Mark the consumer as used, which postpones its removal, and return the time."""
@@ -98,22 +99,40 @@ class Schedule:
 
     def arm(self) -> None:
         """Set the timer to the earliest deadline; one that is set too early stays, since firing early does no harm."""
+        if self._deliverer is None:
+            return
         due_ns = self._next_due_ns()
         for other_ns in (self.pause_ns, self.inactivity.due_ns):
             if other_ns and (not due_ns or other_ns < due_ns):
                 due_ns = other_ns
         timer = self._timer
-        if not due_ns or self._is_closed or (timer is not None and timer.deadline_ns <= due_ns):
+        if not due_ns or (timer is not None and timer.deadline_ns <= due_ns):
             return
         self._timers.cancel(timer)
         self._timer = self._timers.schedule(due_ns, self._fire)
 
     def close(self) -> None:
-        """Cancel the timer for good."""
-        self._is_closed = True
+        """Cancel the timer for good, and forget the consumer: its parts and it must not keep each other in memory."""
         self._timers.cancel(self._timer)
+        self._deliverer = None
+        self.wait_for_messages = _do_nothing
+        self._next_due_ns = _never_due
+        self._on_timer = _do_nothing_at
 
     def _fire(self, now_ns: int) -> None:
         self._timer = None
         self._on_timer(now_ns)
         self.arm()
+
+
+def _do_nothing() -> None:
+    """Stand in for a callback of a closed consumer."""
+
+
+def _do_nothing_at(_now_ns: int) -> None:
+    """Stand in for the timer of a closed consumer."""
+
+
+def _never_due() -> int:
+    """Return that a closed consumer has no deadline."""
+    return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jetlake.protocol import encoder
+
 __all__ = [
     "BATCH_COMPLETED",
     "CONSUMER_DELETED",
@@ -40,7 +42,7 @@ WRONG_PIN_ID = b"423 Nats-Wrong-Pin-Id"
 
 def status(line: str) -> bytes:
     """Make a status without further headers; `line` is its code and description."""
-    return b"NATS/1.0 %b\r\n\r\n" % line.encode()
+    return encoder.status(line.encode())
 
 
 def bad_request(detail: str) -> bytes:
@@ -55,7 +57,7 @@ def conflict(detail: str) -> bytes:
 
 def with_pending(line: bytes, messages: int, size: int) -> bytes:
     """Make a status that ends a request, with the messages and bytes that were still to come."""
-    return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (line, messages, size)
+    return encoder.status(line, b"Nats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n" % (messages, size))
 
 
 def heartbeat(consumer_sequence: int, stream_sequence: int, stalled: bytes = b"") -> bytes:

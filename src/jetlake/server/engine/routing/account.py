@@ -7,7 +7,7 @@ from typing import Protocol
 
 from jetlake.model.trace_sampling import TraceSampling
 from jetlake.model.weighted_mappings import WeightedMappings
-from jetlake.protocol.encoder import hmsg, msg
+from jetlake.protocol.encoder import HMSG_FRAME, HMSG_REPLY_FRAME, MSG_FRAME, MSG_REPLY_FRAME, hmsg, msg
 from jetlake.protocol.frames import AckRun, PubRun
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
 from jetlake.server.engine.routing.remote import Remote
@@ -342,16 +342,13 @@ class Account(Routing):
                 size += header_length
                 length += header_length
                 if reply:
-                    append(
-                        b"HMSG %b %b %b %d %d\r\n%b%b\r\n"
-                        % (subject, sid, reply, header_length, length, header, payload)
-                    )
+                    append(HMSG_REPLY_FRAME % (subject, sid, reply, header_length, length, header, payload))
                 else:
-                    append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, sid, header_length, length, header, payload))
+                    append(HMSG_FRAME % (subject, sid, header_length, length, header, payload))
             elif reply:
-                append(b"MSG %b %b %b %d\r\n%b\r\n" % (subject, sid, reply, length, payload))
+                append(MSG_REPLY_FRAME % (subject, sid, reply, length, payload))
             else:
-                append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, length, payload))
+                append(MSG_FRAME % (subject, sid, length, payload))
         subscription.delivered += len(messages)
         subscriber.out_msgs += len(messages)
         subscriber.out_bytes += size
@@ -377,7 +374,7 @@ class Account(Routing):
             if taker is None:
                 self.publish(subject, b"", b"", payload)
             else:
-                frames.append(b"MSG %b %b %d\r\n%b\r\n" % (subject, taker.sid, len(payload), payload))
+                frames.append(MSG_FRAME % (subject, taker.sid, len(payload), payload))
                 size += len(payload)
         if taker is not None and frames:
             _send_frames(taker, frames, size)

@@ -5,7 +5,7 @@ The reasons are in decision 10 (docs/decisions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from jetlake.protocol.subjects import is_valid_subscribe
@@ -154,6 +154,13 @@ class Routing:
         """Remove a capture."""
         self._remove(capture.subject, capture)
 
+    def close_captures(self, captures: Iterable[Capture]) -> None:
+        """Send nothing more to the captures' sinks; each capture has yet to be released."""
+        for capture in captures:
+            capture.is_closed = True
+        self.literals.clear()
+        self._families.clear()
+
     def link(self, relay: Relay) -> None:
         """Register the interest of another account."""
         self._insert(relay.subject, relay)
@@ -200,14 +207,14 @@ class Routing:
         """Return whether a message on the subject has a recipient."""
         return self.route(subject).takers > 0
 
-    def has_subscribers(self, subject: bytes) -> bool:
-        """Return whether a message on the subject has a recipient other than streams."""
-        route = self.route(subject)
-        return route.takers > len(route.sinks)
+    def has_literal_interest(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Return whether the subject itself is subscribed, in the queue group or, where that is empty, in none.
 
-    def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """Return whether the queue group has a member that subscribes the subject."""
-        return self.route(subject).has_queue(queue)
+        Clients create a consumer or ask for a backup before they subscribe to the subject that it delivers to, and
+        many have a wildcard for the answers to their requests that covers this subject as well. What is sent before
+        the subject itself is subscribed is lost.
+        """
+        return any(queue_of(interest) == queue for interest in self._sublist.at(subject))
 
     @property
     def interest_count(self) -> int:

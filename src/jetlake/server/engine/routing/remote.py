@@ -78,10 +78,6 @@ class RemoteRoute:
             return True
         return any(all(remote.link.congested for remote in self._groups[queue]) for queue in self._far)
 
-    def has_queue(self, queue: bytes) -> bool:
-        """Return whether the queue group has members on another server."""
-        return queue in self._groups
-
     def deliver(
         self,
         random: Callable[[], float],

@@ -66,7 +66,8 @@ class Route:
         for interest in interests:
             if isinstance(interest, Capture):
                 # A stream whose subjects overlap receives a message once.
-                sinks[id(interest.sink)] = interest.sink
+                if not interest.is_closed:
+                    sinks[id(interest.sink)] = interest.sink
             elif isinstance(interest, RunListener):
                 run_handlers.append(interest.receive)
             elif isinstance(interest, Remote):
@@ -110,12 +111,6 @@ class Route:
         """Return the subscriptions of clients: one of each tuple gets a message."""
         groups = [tuple(member for member in members if isinstance(member, Subscription)) for members in self.groups]
         return [*((subscription,) for subscription in self.plain), *filter(None, groups)]
-
-    def has_queue(self, queue: bytes) -> bool:
-        """Return whether the queue group is among the recipients."""
-        if any(members[0].queue == queue for members in self.groups):
-            return True
-        return self.remote is not None and self.remote.has_queue(queue)
 
 
 def is_congested(member: Member) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 __all__ = ["Sublist"]
@@ -89,6 +89,18 @@ class Sublist(Generic[Item]):
         """Return all items."""
         return _items_below([self._root])
 
+    def at(self, pattern: bytes) -> list[Item]:
+        """Return the items under this very pattern."""
+        node = self._root
+        tokens = pattern.split(b".")
+        tail = tokens[-1] == b">"
+        for token in tokens[:-1] if tail else tokens:
+            child = node.star if token == b"*" else node.children.get(token)
+            if child is None:
+                return []
+            node = child
+        return list(node.tail if tail else node.items)
+
     def within(self, pattern: bytes) -> list[Item]:
         """Return the items under literal subjects that match the pattern; there must be no others."""
         tokens = pattern.split(b".")
@@ -113,6 +125,27 @@ class Sublist(Generic[Item]):
         for node in level:
             found.extend(node.items)
         return found
+
+    def overlapping(self, pattern: bytes) -> Iterator[Item]:
+        """Yield the items whose pattern matches a subject that this one matches too; perhaps one several times."""
+        tokens = pattern.split(b".")
+        to_visit = [(self._root, 0)]
+        while to_visit:
+            node, index = to_visit.pop()
+            if index == len(tokens):
+                yield from node.items
+                continue
+            yield from node.tail
+            token = tokens[index]
+            if token == b">":
+                yield from _items_below([*node.children.values(), *([node.star] if node.star is not None else [])])
+                continue
+            if token == b"*":
+                to_visit += [(child, index + 1) for child in node.children.values()]
+            elif token in node.children:
+                to_visit.append((node.children[token], index + 1))
+            if node.star is not None:
+                to_visit.append((node.star, index + 1))
 
     def match_family(self, prefix: bytes) -> tuple[list[Item], tuple[Mapping[bytes, object], ...]]:
         """Return the items that match `prefix.<any one token>`, and the tables of tokens for which more may match.

@@ -147,14 +147,19 @@ class Sink(Protocol):
 
 
 class Capture:
-    """A stream's interest in the subjects of a pattern."""
+    """A stream's interest in the subjects of a pattern.
 
-    __slots__ = ("active", "sink", "subject")
+    Attributes:
+        is_closed: the stream receives nothing more, and the capture is about to be released.
+    """
+
+    __slots__ = ("active", "is_closed", "sink", "subject")
 
     def __init__(self, subject: bytes, sink: Sink) -> None:
         self.subject = subject
         self.sink = sink
         self.active = True
+        self.is_closed = False
 
 
 # Called with address, subject, reply, header, payload, origin; whether there was a recipient. The address is what the

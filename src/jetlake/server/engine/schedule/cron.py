@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
-__all__ = ["Cron", "parse_cron"]
-
 DESCRIPTORS = {
     "@yearly": "0 0 0 1 1 *",
     "@annually": "0 0 0 1 1 *",
@@ -176,7 +174,7 @@ def parse_cron(text: str, offset_at: Callable[[int], int]) -> Cron | None:
 
 
 def _parse_part(text: str, lowest: int, highest: int, names: dict[str, int]) -> range | None:
-    """Parse `*`, `5`, `1-5`, each with `/step` or without; `5/step` goes on to the highest value."""
+    """Parse `*`, `5`, `1-5`, each with `/step` or without; `5/step` runs to the highest value."""
     span, slash, step_text = text.partition("/")
     first_text, dash, last_text = span.partition("-")
     if first_text in ("*", "?"):

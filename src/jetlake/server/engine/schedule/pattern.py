@@ -8,10 +8,8 @@ from typing import Protocol
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
-from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.encoding.times import countable, format_time, parse_time
 from jetlake.server.engine.schedule.cron import Cron, parse_cron
-
-__all__ = ["Pattern", "find_zone", "parse_pattern"]
 
 _AT = "@at "
 _EVERY = "@every "
@@ -134,7 +132,7 @@ def parse_pattern(text: str, zone: str | None) -> Pattern | None:
     """
     try:
         if text.startswith(_AT):
-            return None if zone is not None else At(parse_time(text[len(_AT) :]))
+            return None if zone is not None else At(countable(parse_time(text[len(_AT) :])))
         if text.startswith(_EVERY):
             interval_ns = parse_duration(text[len(_EVERY) :])
             return None if zone is not None or interval_ns < NANOSECONDS_PER_SECOND else Every(interval_ns)

@@ -1,4 +1,4 @@
-"""The loader of a new stream: puts what an archive holds into the stream's storage, before anybody sees the stream."""
+"""The loader of a restored stream: writes the items of an archive to the stream's storage, before the stream exists."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from msgspec.structs import replace
 
 from jetlake.errors import ApiError, DecodeError, api_error
 from jetlake.model.account import AccountLimits
-from jetlake.model.archive.items import ArchivedConsumer, ArchivedMessage, ArchivedState, Item, SkippedSequence
+from jetlake.model.archive.items import (
+    ArchivedConsumer,
+    ArchivedMessage,
+    ArchivedState,
+    ConsumerPosition,
+    Item,
+    SkippedSequence,
+)
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.encoding.lifetimes import FOREVER, parse_lifetime
+from jetlake.model.encoding.durations import FOREVER, parse_lifetime
 from jetlake.model.enums import RetentionPolicy, StorageType
 from jetlake.model.rules.consumer_rules import ConsumerRules, check_consumer, check_workqueue
 from jetlake.model.rules.limits import ServerLimits, consumers_max
@@ -17,15 +24,12 @@ from jetlake.protocol.headers import find_value
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.usage import StreamUsage
-from jetlake.server.engine.snapshot.consumer_positions import stored_state
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.storage.storage import SavedIds, SavedLifetimes, StreamHome
-from jetlake.server.engine.stream.limits import limits_of
-from jetlake.server.engine.stream.message_headers import MSG_ID
-from jetlake.server.engine.stream.message_lifetimes import TTL
+from jetlake.server.engine.stream.headers import MSG_ID, TTL
+from jetlake.server.engine.stream.rules import limits_of
 from jetlake.store.journal.consumer_state import ConsumerState
-
-__all__ = ["LoadedConsumer", "StreamLoader"]
+from jetlake.store.steps import finish
 
 # Appended messages are handed to the disk when they take this much memory.
 _FLUSH_BYTES = 1024 * 1024
@@ -48,6 +52,7 @@ class StreamLoader:
     Attributes:
         begun_ns: when the restore began.
         created_ns: when the stream was created: then, unless the archive tells.
+        missing: number of messages that the backup counts and the archive has not held so far.
     """
 
     def __init__(
@@ -64,11 +69,12 @@ class StreamLoader:
         self.usage = usage
         self.created_ns = self.begun_ns = now_ns
         self._rules = ConsumerRules(stream=config, pedantic=False, server=limits, account=account)
+        self.missing = 0
         self._last_sequence = 0
         self._may_begin_anywhere = False
         self._has_first = False
         self._limits = limits_of(config)
-        # What the stream will ask for when it opens, collected here so that it need not read all headers then.
+        # Ids and deadlines, saved for the stream's start, which would otherwise read all headers.
         self._has_ids = False
         self._ids: list[tuple[bytes, int, int]] = []
         self._deadlines: list[tuple[int, int]] = []
@@ -80,7 +86,7 @@ class StreamLoader:
         """Store an item of the archive.
 
         Raises:
-            DecodeError: it contradicts what came before.
+            DecodeError: it contradicts an earlier item.
             ApiError: the account's or server's limits do not allow it.
             StoreError: the disk refused.
         """
@@ -95,6 +101,7 @@ class StreamLoader:
 
     def _begin(self, state: ArchivedState) -> None:
         self.created_ns = state.created_ns or self.begun_ns
+        self.missing = state.messages
         self._last_sequence = state.last_sequence
         self._may_begin_anywhere = state.first_sequence is None
         self._has_first = state.first_sequence != 0
@@ -104,6 +111,7 @@ class StreamLoader:
     def _add_message(self, message: ArchivedMessage) -> None:
         subject, time_ns, sequence, header, payload = message
         self._reach(sequence)
+        self.missing -= 1
         if not is_valid_publish(subject):
             raise DecodeError(f"message sequence {sequence} has an invalid subject")
         if header and not (header.startswith(b"NATS/1.0") and header.endswith(b"\r\n\r\n")):
@@ -154,10 +162,10 @@ class StreamLoader:
             store.skip(1)
 
     def flush(self) -> None:
-        """Hand what was appended to the disk, and count it.
+        """Write the appended messages to the disk, and count them.
 
         Raises:
-            ApiError: the account's or server's limits do not allow so much.
+            ApiError: the account's or server's limits are exceeded.
             StoreError: the disk refused.
         """
         self._unflushed = 0
@@ -191,14 +199,14 @@ class StreamLoader:
         if any(other.name == config.name for other in others):
             raise DecodeError("the archive has it twice")
         if self.config.retention is RetentionPolicy.WORKQUEUE:
-            check_workqueue(checked, others)
+            finish(check_workqueue(checked, others))
         return replace(checked, metadata=config.metadata)
 
     def complete(self) -> tuple[list[LoadedConsumer], list[Syncable]]:
-        """Write what is left once the archive is complete.
+        """Write the rest once the archive is complete.
 
         Returns:
-            The consumers, and what must be durable before the stream may be shown.
+            The consumers, and the files that must be durable before clients may see the stream.
 
         Raises:
             StoreError: the disk refused.
@@ -217,7 +225,7 @@ class StreamLoader:
         syncables: list[Syncable] = [store] if store.durable else []
         loaded = []
         for consumer in self._consumers:
-            state = stored_state(consumer.position, consumer.config.max_deliver)
+            state = _stored_state(consumer.position, consumer.config.max_deliver)
             record = ConsumerRecord(
                 name=consumer.name,
                 config=consumer.config,
@@ -233,10 +241,36 @@ class StreamLoader:
         return loaded, syncables
 
     def discard(self) -> Syncable | None:
-        """Remove everything that was stored; return what is durable once it is gone.
+        """Remove all that was stored; return the removal, which is durable once the files are gone.
 
         Raises:
             StoreError: the files could not be removed; a restart removes them.
         """
         self.usage.release()
         return self.home.delete()
+
+
+def _stored_state(position: ConsumerPosition, max_deliver: int) -> ConsumerState:
+    """Return an archived position as a journal holds it.
+
+    Args:
+        position: the consumer's position in the archive.
+        max_deliver: most deliveries of a message. A message that is not pending and was delivered again reached it;
+            without a limit there is no such message.
+    """
+    redelivered = position.redelivered
+    return ConsumerState(
+        delivered_consumer=position.delivered.consumer_seq,
+        delivered_stream=position.delivered.stream_seq,
+        floor_consumer=position.ack_floor.consumer_seq,
+        floor_stream=position.ack_floor.stream_seq,
+        pending={
+            sequence: (pending.sequence, max(pending.timestamp, 0), redelivered.get(sequence, 0) + 1)
+            for sequence, pending in sorted(position.pending.items())
+        },
+        deliveries={
+            sequence: count + 1
+            for sequence, count in redelivered.items()
+            if count and (sequence in position.pending or max_deliver > 0)
+        },
+    )

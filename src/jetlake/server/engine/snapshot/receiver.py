@@ -1,4 +1,4 @@
-"""The receiver of an archive: chunks from the client, loaded in steps, and in the end a stream or nothing."""
+"""The receiver of an archive: chunks from the client are loaded in steps, and become a stream or leave nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Callable
 
 from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
-from jetlake.model.archive.reader import ArchiveReader
+from jetlake.model.archive.archive import ArchiveReader
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
 from jetlake.server.engine.snapshot.transfers import Transfers
 from jetlake.store.steps import Steps
-
-__all__ = ["ArchiveReceiver"]
 
 _CHUNK_NS = 5_000_000_000
 # Most bytes of chunks that wait to be loaded: a client should wait for acknowledgements.
@@ -28,35 +27,34 @@ class ArchiveReceiver:
 
     Args:
         services: the engine's clock, timers, commit and long work.
+        account: carries the acknowledgements of chunks.
         transfers: where chunks are received.
-        transfer_id: the id in the subject of chunks.
-        loader: stores what the archive holds.
-        reader: reads the archive.
-        acknowledge: sends the acknowledgement of a chunk to its reply subject.
-        adopt: shows the loaded stream to everybody; raises `ApiError` or `StoreError` when it cannot be added.
+        loader: stores the items of the archive.
+        adopt: adds the loaded stream to its account; raises `ApiError` or `StoreError` when it cannot be added.
         answer: called once at the end with the reply subject of the last chunk, and the error if there is one.
-        on_end: called when the transfer is over, whatever the outcome, with the number of received bytes.
+        on_end: called when the transfer has succeeded or failed, with the number of received bytes.
+
+    Attributes:
+        transfer_id: the id in the subject of chunks.
     """
 
     def __init__(
         self,
         services: Services,
+        account: Account,
         transfers: Transfers,
-        transfer_id: bytes,
         loader: StreamLoader,
-        reader: ArchiveReader,
         *,
-        acknowledge: Callable[[bytes], None],
         adopt: Callable[[StreamLoader, list[LoadedConsumer]], None],
         answer: Answer,
         on_end: Callable[[int], None],
     ) -> None:
         self._services = services
+        self._account = account
         self._transfers = transfers
-        self._id = transfer_id
+        self.transfer_id = services.next_nuid().encode()
         self._loader = loader
-        self._reader = reader
-        self._acknowledge = acknowledge
+        self._reader = ArchiveReader(loader.config.name, services.options.max_payload)
         self._adopt = adopt
         self._answer = answer
         self._on_end = on_end
@@ -71,7 +69,7 @@ class ArchiveReceiver:
 
     def begin(self) -> None:
         """Wait for the first chunk."""
-        self._transfers.begin(self._id, self)
+        self._transfers.begin(self.transfer_id, self)
         self._arm()
 
     def receive(self, reply: bytes, payload: bytes) -> None:
@@ -102,7 +100,8 @@ class ArchiveReceiver:
                 self._waiting_bytes -= len(payload)
                 if payload:
                     yield from self._guarded(self._load(payload))
-                    self._acknowledge(reply)
+                    # To subscribers alone: the client must not make requests in the server's name.
+                    self._account.send_to(reply, [(reply, b"", b"", b"")])
                 else:
                     self._is_finishing = True
                     self._disarm()
@@ -113,7 +112,7 @@ class ArchiveReceiver:
             self._is_running = False
 
     def _guarded(self, work: Steps[None]) -> Steps[None]:
-        """Run steps; what they raise is told to the client at the end."""
+        """Run steps; the answer at the end has the error that they raise."""
         if self._failure is not None or self._is_ended:
             return
         try:
@@ -154,6 +153,7 @@ class ArchiveReceiver:
             if self._failure is not None:
                 self._refuse(reply)
                 return
+            self._report_missing()
             self._end()
             self._answer(reply, None)
 
@@ -164,8 +164,17 @@ class ArchiveReceiver:
         else:
             show(None)
 
+    def _report_missing(self) -> None:
+        """Log messages that the archive should hold and does not: no restore may lose them in silence."""
+        loader = self._loader
+        if loader.missing > 0:
+            self._services.report(
+                f"JetStream - restored stream {loader.config.name} without {loader.missing} messages that its backup "
+                "counts and does not hold: they were removed while it was taken, or taken out of it since"
+            )
+
     def _fail(self, error: ApiError) -> None:
-        """Remove what was loaded; the client is told at the end of its archive."""
+        """Remove what the archive has loaded; the client gets the error at the end of its archive."""
         if self._failure is None:
             self._failure = error
             store = self._loader.home.store
@@ -181,7 +190,7 @@ class ArchiveReceiver:
         self._is_ended = True
         self._chunks.clear()
         self._disarm()
-        self._transfers.end(self._id)
+        self._transfers.end(self.transfer_id)
         self._on_end(self._received_bytes)
 
     def _arm(self) -> None:
@@ -191,7 +200,7 @@ class ArchiveReceiver:
 
     def _on_silence(self, _now_ns: int) -> None:
         if self._is_running:
-            self._arm()  # The client waits for us.
+            self._arm()  # The client waits for the server.
         else:
             self.cancel()
 

@@ -1,20 +1,32 @@
-"""The sender of an archive: chunks to the client's subject, as many at a time as the window allows."""
+"""The sender of an archive: a stream's state, consumers and messages, in chunks to the client's subject.
+
+Other work goes on between two steps. At most a window of chunks is unacknowledged; a client that is silent for some
+seconds, or unsubscribes, ends the transfer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jetlake.errors import JetlakeError
-from jetlake.server.engine.core.services import Services
-from jetlake.server.engine.core.timers import Timer
-from jetlake.server.engine.routing.account import Account, Watch
-from jetlake.server.engine.snapshot.transfers import Transfers
-from jetlake.store.steps import Steps
+from msgspec.structs import replace
 
-__all__ = ["ArchiveSender", "inflight_max"]
+from jetlake.errors import JetlakeError, StoreError
+from jetlake.model.archive.archive import ArchiveWriter
+from jetlake.model.archive.items import ConsumerEntry, ConsumerPosition, PendingMessage, SequencePair
+from jetlake.model.stream import StreamState
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.routing.account import Watch
+from jetlake.server.engine.snapshot.transfers import Transfers
+from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.steps import Steps
 
 _CHUNK_DEFAULT, _CHUNK_MIN, _CHUNK_MAX = 128 * 1024, 1024, 1024 * 1024
 _WINDOW_DEFAULT, _WINDOW_MIN, _WINDOW_MAX = 8 * 1024 * 1024, 1024, 32 * 1024 * 1024
+
+# The archive is read in runs of this size.
+_READ_MESSAGES = 256
+_READ_BYTES = 128 * 1024
 
 # How long a backup waits for its first subscriber, and for an acknowledgement.
 _INTEREST_NS = 2_000_000_000
@@ -36,43 +48,38 @@ class ArchiveSender:
     """Sends one archive; a transfer from its construction on.
 
     Args:
-        services: the engine's clock, timers and long work.
-        account: where the client subscribes.
+        stream: the stream.
         transfers: where acknowledgements are received.
-        stream: name of the stream.
         subject: where chunks are sent.
-        pieces: the archive; the time that a piece takes is short.
-        chunk_bytes: size of a chunk.
-        inflight_max: most chunks that are sent and not acknowledged.
+        pieces: the archive (`archive_pieces`).
+        window: bytes of a chunk, and most chunks that are sent and not acknowledged.
         on_end: called at the end, with the reason when that came early.
     """
 
     def __init__(
         self,
-        services: Services,
-        account: Account,
+        stream: Stream,
         transfers: Transfers,
-        stream: str,
         subject: bytes,
         pieces: Iterator[bytes],
         *,
-        chunk_bytes: int,
-        inflight_max: int,
+        window: tuple[int, int],
         on_end: Callable[[str], None],
     ) -> None:
-        self._services = services
-        self._account = account
+        self._services = stream.services
+        self._account = stream.account
         self._transfers = transfers
         self._subject = subject
         self._pieces: Iterator[bytes] | None = pieces
-        self._chunk_bytes = chunk_bytes
-        self._inflight_max = inflight_max
+        self._chunk_bytes, self._inflight_max = window
         self._on_end = on_end
-        self._id = services.next_nuid().encode()
-        self._reply = b"$JS.SNAPSHOT.ACK.%b.%b.%d." % (stream.encode(), self._id, chunk_bytes)
+        self._id = stream.services.next_nuid().encode()
+        self._reply = b"$JS.SNAPSHOT.ACK.%b.%b.%d." % (stream.name.encode(), self._id, self._chunk_bytes)
         self._waiting = bytearray()
         self._sent = 0
         self._inflight = 0
+        self._is_subscribed = False
+        self._is_started = False
         self._is_running = False
         self._is_ended = False
         self._timer: Timer | None = None
@@ -80,19 +87,15 @@ class ArchiveSender:
         transfers.begin(self._id, self)
 
     def begin(self) -> None:
-        """Start to send once the client subscribes, and in any case after two seconds."""
+        """Start to send once the client subscribes to the very subject, and in any case after two seconds."""
         if self._is_ended:
             return
-        if self._account.has_interest(self._subject):
-            self._start()
-        else:
-            self._watch = self._account.watch_interest(self._subject, self._start)
-            self._arm(_INTEREST_NS, self._start)
+        self._watch = self._account.watch_interest(self._subject, self._on_interest)
+        self._arm(_INTEREST_NS, self._start)
+        self._on_interest()
 
     def _start(self) -> None:
-        if self._watch is not None:
-            self._account.unwatch(self._watch)
-        self._watch = self._account.watch_interest(self._subject, self._on_interest)
+        self._is_started = True
         self._disarm()
         self._run()
 
@@ -152,7 +155,11 @@ class ArchiveSender:
         self._end(_END if self._sent else b"", "")
 
     def _on_interest(self) -> None:
-        if not self._is_running and not self._account.has_interest(self._subject):
+        was_subscribed = self._is_subscribed
+        self._is_subscribed = self._account.has_literal_interest(self._subject)
+        if self._is_subscribed and not self._is_started:
+            self._start()
+        elif was_subscribed and not self._is_subscribed and not self._is_running:
             self._end(_NO_INTEREST, "no interest")
 
     def _end(self, header: bytes, error: str) -> None:
@@ -172,6 +179,7 @@ class ArchiveSender:
         self._disarm()
         if self._watch is not None:
             self._account.unwatch(self._watch)
+            self._watch = None
         self._transfers.end(self._id)
         self._on_end(error)
 
@@ -182,3 +190,68 @@ class ArchiveSender:
 
     def _disarm(self) -> None:
         self._services.timers.cancel(self._timer)
+
+
+def archive_pieces(stream: Stream, state: StreamState, *, consumers: bool, now_ns: int) -> Iterator[bytes]:
+    """Yield the archive of a stream in small parts, some of them empty; the stream may change between two of them.
+
+    Messages that are removed meanwhile may be left out, newer ones are never included. Consumers come first: one that
+    acknowledges a message meanwhile gets the message again after a restore, rather than never.
+
+    Args:
+        stream: the stream.
+        state: its state, as the answer to the client has it.
+        consumers: whether the consumers are included.
+        now_ns: the time of the backup.
+
+    Raises:
+        StoreError: the messages cannot be read, or the stream was deleted.
+    """
+    writer = ArchiveWriter()
+    included = [consumer for consumer in stream.consumers.values() if not consumer.config.direct] if consumers else []
+    writer.add_state(replace(state, consumer_count=len(included), lost=None), now_ns)
+    for consumer in included:
+        position = _archived_position(consumer.ack_tracker.state(), state.last_seq)
+        config = replace(consumer.config, name=consumer.name)
+        writer.add_consumer(consumer.name, ConsumerEntry(config=config, state=position), now_ns)
+        yield b""
+    next_sequence = max(state.first_seq, 1)
+    while next_sequence <= state.last_seq:
+        if stream.is_closed:
+            raise StoreError("read the messages", "the stream was deleted")
+        run = stream.store.read(next_sequence, None, _READ_MESSAGES, _READ_BYTES, state.last_seq)
+        if not run.messages:
+            break
+        writer.add_messages(
+            (message.subject, message.time_ns, message.sequence, message.header, message.payload)
+            for message in run.messages
+        )
+        next_sequence = run.next_sequence
+        yield b"".join(writer.take())
+    yield from writer.finish()
+
+
+def _archived_position(state: ConsumerState, last_sequence: int) -> ConsumerPosition:
+    """Return a consumer's position as an archive holds it.
+
+    Args:
+        state: the consumer's position in its journal.
+        last_sequence: the last sequence in the archive; newer messages are left out.
+    """
+    redelivered = {
+        sequence: max(count - 1, 1)
+        for sequence, count in state.deliveries.items()
+        if sequence <= last_sequence and (count > 1 or sequence not in state.pending)
+    }
+    return ConsumerPosition(
+        delivered=SequencePair(
+            consumer_seq=state.delivered_consumer, stream_seq=min(state.delivered_stream, last_sequence)
+        ),
+        ack_floor=SequencePair(consumer_seq=state.floor_consumer, stream_seq=min(state.floor_stream, last_sequence)),
+        pending={
+            sequence: PendingMessage(sequence=consumer, timestamp=time_ns)
+            for sequence, (consumer, time_ns, _) in state.pending.items()
+            if sequence <= last_sequence
+        },
+        redelivered=redelivered,
+    )

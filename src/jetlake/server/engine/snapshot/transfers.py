@@ -7,8 +7,6 @@ from typing import Protocol
 
 from jetlake.errors import ApiError, api_error
 
-__all__ = ["Transfer", "Transfers"]
-
 # Each transfer holds a window of chunks in memory.
 _TRANSFERS_MAX = 32
 
@@ -84,7 +82,7 @@ class Transfers:
 
 
 def _subjects(transfer_id: bytes) -> tuple[bytes, bytes]:
-    """Return the subjects of a transfer: those of its chunks, and those that acknowledge them."""
+    """Return the subjects of a transfer: of its chunks, and of their acknowledgements."""
     return b"$JS.SNAPSHOT.RESTORE.*." + transfer_id, b"$JS.SNAPSHOT.ACK.*.%b.>" % transfer_id
 
 

@@ -1,14 +1,26 @@
 """The positions of a stream's sources: how far each origin is copied, across restarts, crashes and purges.
 
 Every copy names its origin and sequence in a header, so a position is durable with its message. The file of positions
-is written before the log forgets such headers, and at a clean stop.
+is written before the log deletes such headers (`_may_forget`), and at a clean stop. A start reads the file, and the
+headers of all newer messages:
+
+    log:  ── copy of A ── copy of B ── │ ── copy of A ── copy of B ──
+                                 `_durable_at`          `_under_way`: stored, perhaps not on disk
+
+What is always true:
+
+- The durable positions are the positions of all sources as of one message of the stream. They advance in the order of
+  the log, over the copies of every source alike: no copy before that message is missing in them.
+- After a store error it is unknown which copies the log has kept. The durable positions then stay at their message,
+  until the headers after it have been read again.
+- Behind a copy that a crash has torn, all copies are removed and copied again in their order. The file records that
+  (`torn_sequence`) before the first is removed, so that a second crash repeats it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 from jetlake.errors import StoreError
@@ -17,14 +29,8 @@ from jetlake.protocol.headers import find_value
 from jetlake.server.engine.storage.storage import SavedPositions, StreamHome
 from jetlake.store.steps import Steps, finish
 
-__all__ = ["Position", "Positions"]
-
 # The file is written at least after this many messages, which bounds what a start after a crash has to read.
 _UNSAVED_MAX = 100_000
-
-
-Durable = Callable[[], None]
-"""Called when copies are on disk."""
 
 
 class Position(NamedTuple):
@@ -32,6 +38,15 @@ class Position(NamedTuple):
 
     sequence: int = 0
     identity: str = ""
+
+
+class _Run(NamedTuple):
+    """Copies that were stored together, and may not be on disk."""
+
+    name: str
+    position: Position
+    end: tuple[int, int]
+    """Sequence and time of the stream's last message after them."""
 
 
 _NOWHERE = Position()
@@ -49,7 +64,8 @@ class Positions:
         self._store = home.store
         self._known: dict[str, Position] = {}
         self._durable: dict[str, Position] = {}
-        self._durable_at = (0, 0)  # Sequence and time of the stream's message up to which these count.
+        self._durable_at = (0, 0)  # Sequence and time of the stream's message as of which these count.
+        self._under_way: deque[_Run] = deque()  # Behind that message, in the order of the log.
         self._saved_sequence = 0
         self._torn_sequence = 0  # Copies behind it were removed, and the disk may not have that yet.
         self._is_recovered = False
@@ -61,43 +77,61 @@ class Positions:
         """Return a source's position; zero when nothing of it was copied."""
         return self._known.get(name, _NOWHERE)
 
-    def refresh(self, name: str) -> None:
-        """Read a position again that is uncertain after a store error.
+    def refresh(self) -> None:
+        """Read the positions again that are uncertain after a store error.
 
         Raises:
             StoreError: the headers cannot be read.
         """
         if not self._is_recovered:
             finish(self.recover())
-        elif name in self._uncertain:
-            found = finish(self._read_headers(*self._durable_at))
+        elif self._uncertain:
+            # What waits in memory would be written later, behind what is read here.
+            self._store.flush()
+            self._read_again()
+
+    def _read_again(self) -> None:
+        found = finish(self._read_headers(*self._durable_at))
+        for name in self._uncertain:
             self._known[name] = found.get(name) or self._durable.get(name, _NOWHERE)
-        self._uncertain.discard(name)
+        end = self._now()
+        self._under_way = deque(_Run(name, position, end) for name, position in found.items())
+        self._uncertain.clear()
 
     def forget(self, name: str) -> None:
         """Forget the position of a source whose origin was recreated."""
         self._known.pop(name, None)
         self._durable.pop(name, None)
+        self._under_way = deque(run for run in self._under_way if run.name != name)
 
-    def stored(self, name: str, position: Position) -> Durable:
-        """Set a source's position after copies were stored; return what to call when these are durable."""
+    def stored(self, name: str, position: Position) -> int:
+        """Set a source's position after copies were stored; return the stream's sequence after them."""
         self._known[name] = position
-        return partial(self._on_durable, name, position, self._now())
+        end = self._now()
+        if not self._uncertain:
+            self._under_way.append(_Run(name, position, end))
+        return end[0]
 
     def _now(self) -> tuple[int, int]:
         return self._store.last_sequence, self._store.last_time_ns
 
-    def _on_durable(self, name: str, position: Position, at: tuple[int, int]) -> None:
-        """Record a position whose message, and all before it, are on disk."""
-        self._durable[name] = position
-        self._durable_at = max(self._durable_at, at)
+    def on_durable(self, sequence: int) -> None:
+        """Advance the durable positions: the log is on disk up to this sequence."""
         self._torn_sequence = 0
+        self._advance(sequence)
         if self._durable_at[0] - self._saved_sequence > _UNSAVED_MAX:
             self.save()
 
+    def _advance(self, sequence: int) -> None:
+        while self._under_way and self._under_way[0].end[0] <= sequence:
+            run = self._under_way.popleft()
+            self._durable[run.name] = run.position
+            self._durable_at = max(self._durable_at, run.end)
+
     def failed(self, name: str) -> None:
-        """Have a position read again: a store error may have undone copies."""
+        """Have a position read again: a store error may have rolled copies back."""
         self._uncertain.add(name)
+        self._under_way.clear()
 
     # Across restarts
 
@@ -170,6 +204,18 @@ class Positions:
         """Return whether the positions in removed records of this range are durable without them."""
         if self._may_forget_ids is not None and not self._may_forget_ids(first, last):
             return False
+        if not self._is_recovered:
+            return False
+        # The store asks right after a flush, for files that are synced, as are all files before them.
+        if self._uncertain:
+            try:
+                self._read_again()
+            except StoreError:
+                return False
+        self._advance(last)
+        if not self._under_way and last > self._durable_at[0]:
+            # No copy lies behind the positions.
+            self._durable_at = (last, self._durable_at[1])
         if last > self._saved_sequence:
             self.save()
         return last <= self._saved_sequence

@@ -6,53 +6,33 @@ from collections import Counter
 
 from jetlake.model.source_names import index_name
 from jetlake.model.stream import StreamConfig, StreamSource, StreamSourceInfo
-from jetlake.server.engine.core.services import Services
-from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.sourcing.mirror import Mirror
-from jetlake.server.engine.sourcing.origin import Owner
-from jetlake.server.engine.sourcing.origin_receiver import OriginReceiver
+from jetlake.server.engine.sourcing.copies import CopyPath, Mirror, Source
 from jetlake.server.engine.sourcing.positions import Positions
-from jetlake.server.engine.sourcing.source import Source
-from jetlake.server.engine.storage.storage import StreamHome
-from jetlake.server.engine.stream.copy_path import CopyPath
+from jetlake.server.engine.sourcing.receiver import OriginReceiver
+from jetlake.server.engine.stream.stream import Copying, Stream
 from jetlake.store.steps import Steps, finish
 
-__all__ = ["Sourcing"]
 
+class Sourcing(Copying):
+    """The copying of one stream with a mirror or sources, or one that may get them."""
 
-class Sourcing:
-    """What a stream copies from other streams.
-
-    Args:
-        stream: the stream's name.
-        services: the engine's clock, timers, randomness and domain.
-        account: carries requests and deliveries.
-        home: the stream's messages, and the positions of its sources.
-        copy_path: stores copies.
-    """
-
-    def __init__(
-        self, stream: str, services: Services, account: Account, home: StreamHome, copy_path: CopyPath
-    ) -> None:
-        self._owner = Owner(account.name, stream, services.options.domain)
-        self._services = services
-        self._account = account
-        self._home = home
-        self._copy_path = copy_path
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._path = CopyPath(stream)
         self._positions: Positions | None = None
         self._mirror: OriginReceiver | None = None
         self._sources: dict[str, OriginReceiver] = {}
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether a mirror has, but for a few messages, all of its origin's."""
+        """Whether a mirror has all messages of its origin but a few."""
         return self._mirror is not None and self._mirror.is_caught_up
 
     def prepare(self, config: StreamConfig) -> Steps[None]:
-        """Find the positions of the first sources in the stream's messages, which may be many."""
+        """Read the positions of the first sources from the stream's messages, which may be many."""
         if config.sources and self._positions is None:
-            positions = Positions(self._home)
-            with self._services.report_store_errors(f"recovering the positions of stream {self._owner.stream}"):
+            positions = Positions(self._stream.home)
+            with self._stream.services.report_store_errors(f"recovering the positions of stream {self._stream.name}"):
                 yield from positions.recover()
             self._positions = positions
 
@@ -60,8 +40,7 @@ class Sourcing:
         """Begin, change or end copying as the stream's configuration says."""
         finish(self.prepare(config))
         if config.mirror is not None and self._mirror is None:
-            mirror = Mirror(config.mirror, self._owner, self._home.store, self._copy_path)
-            self._mirror = self._open(mirror)
+            self._mirror = self._open(Mirror(config.mirror, self._path))
         elif config.mirror is None and self._mirror is not None:
             self._mirror.close(deleted=True)
             self._mirror = None
@@ -81,15 +60,15 @@ class Sourcing:
 
     def _source(self, source: StreamSource, *, is_repeated: bool) -> Source:
         assert self._positions is not None
-        return Source(source, self._owner, self._home.store, self._copy_path, self._positions, is_repeated=is_repeated)
+        return Source(source, self._path, self._positions, is_repeated=is_repeated)
 
     def _open(self, target: Mirror | Source) -> OriginReceiver:
-        receiver = OriginReceiver(target, self._owner, self._services, self._account)
+        receiver = OriginReceiver(target, self._stream)
         receiver.open()
         return receiver
 
     def info(self, now_ns: int) -> tuple[StreamSourceInfo | None, tuple[StreamSourceInfo, ...]]:
-        """Return how the mirror and the sources are doing."""
+        """Return the state of the mirror and of the sources."""
         mirror = self._mirror.info(now_ns) if self._mirror is not None else None
         return mirror, tuple(receiver.info(now_ns) for receiver in self._sources.values())
 

@@ -45,6 +45,11 @@ class ConsumerHome(Protocol):
         ...
 
     @property
+    def written(self) -> Syncable | None:
+        """What is synced once the record of a new consumer survives a kill, if not a power cut; None in memory."""
+        ...
+
+    @property
     def is_adopted(self) -> bool:
         """Whether a start found the folder, and a power cut may undo it until `place` is synced."""
         ...
@@ -82,6 +87,7 @@ class TransientHome:
     """The storage of a consumer in memory."""
 
     place: Syncable | None = None
+    written: Syncable | None = None
     is_adopted = False
 
     def __init__(self) -> None:

@@ -34,6 +34,7 @@ from jetlake.store.files.own_files import told
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.id_log import IdLog
+from jetlake.store.meta_folder import FolderWrite
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 
@@ -70,6 +71,7 @@ class _ConsumerHome:
 
     def __init__(self, folder: ConsumerFolder, removals: FolderRemovals, note: Callable[[str], None]) -> None:
         self.place = folder
+        self.written = FolderWrite(folder)
         self._files = folder.open_journal(note)
         self.journal: ConsumerJournal = self._files
         self._removals = removals
@@ -229,7 +231,7 @@ class _StreamHome:
         for folder in folders:
             try:
                 folder.look()
-                meta = folder.read_meta()
+                meta = folder.read_meta() or _read_unsynced(folder)
                 if meta is None and folder.remove_stillborn(self._note):
                     continue
                 record = _record_of(folder, ConsumerRecord, meta)
@@ -381,6 +383,15 @@ def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], me
             )
         raise DecodeError("neither meta.json nor meta.copy.json in it can be read")
     return decode(kind, meta)
+
+
+def _read_unsynced(folder: ConsumerFolder) -> bytes | None:
+    """Return the record of a consumer without a durable name, whose creation may be answered before its sync."""
+    meta = folder.read_unfinished()
+    if meta is None or decode(ConsumerRecord, meta).config.durable_name:
+        return None
+    folder.finish()
+    return meta
 
 
 def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:

@@ -12,7 +12,7 @@ from jetlake.errors import ApiError, DecodeError, StoreError, api_error
 from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import append_pair, find_value, remove_key, replace_value
-from jetlake.server.engine.stream.message_headers import (
+from jetlake.server.engine.stream.headers import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
     EXPECTED_LAST_SUBJECT_SEQUENCE,
@@ -24,8 +24,6 @@ from jetlake.server.engine.stream.message_headers import (
 )
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
-
-__all__ = ["TOTAL", "add_copy", "check_increment", "count", "keep_sources"]
 
 TOTAL = b'{"val":"%b"}'
 """The payload of a counter's message, with the total."""

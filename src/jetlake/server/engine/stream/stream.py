@@ -1,9 +1,25 @@
-"""A stream: its configuration, its messages, its consumers, and the parts that keep it within its rules."""
+"""A stream: its configuration, its messages, its consumers, and the parts that keep it within its rules.
+
+    PublishPath ──> store ──> Release ──> readers (consumers that were caught up become ready)
+        │             ▲
+        │             ├── Removal (limits, roll-ups, compaction), Expiry (TTLs, delete markers)
+        │             └── Retention (interest and acknowledgements of consumers)
+        └── Admission, MessageIds, Schedules
+
+The parts are given the stream, and read `config` and `rules`, which are replaced whole by `update`. All run on the
+engine's thread. What is always true:
+
+- A consumer learns of every message that is stored and removed, in this order, or recounts: after a purge, and after a
+  rollback, whose sequences go to other messages.
+- Consumers deliver nothing while a purge is under way, and a consumer's journal is written after the log has the
+  removals that its position counts on.
+- A configuration that removes messages is durable before it removes the first: after a crash, the old configuration
+  still has all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable
 
 from msgspec import Raw
 
@@ -11,49 +27,39 @@ from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import ZERO_TIME, format_time
 from jetlake.model.enums import Compression, RetentionPolicy
-from jetlake.model.rules.pattern_set import PatternSet
-from jetlake.model.stream import LostData, StreamConfig, StreamState
-from jetlake.server.engine.batch.atomic_batches import AtomicBatches
-from jetlake.server.engine.batch.fast_batches import FastBatches
+from jetlake.model.stream import LostData, StreamConfig, StreamSourceInfo, StreamState
+from jetlake.protocol.pattern_set import PatternSet
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.sorted_names import SortedNames
-from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Capture
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.storage.storage import StreamHome
-from jetlake.server.engine.stream.batch_release import BatchRelease
-from jetlake.server.engine.stream.cleanup import Cleanup
-from jetlake.server.engine.stream.consumer_contract import StreamConsumer
-from jetlake.server.engine.stream.copy_path import CopyPath
-from jetlake.server.engine.stream.copying_contract import Copying, NoCopying
-from jetlake.server.engine.stream.delete_markers import DeleteMarkers
-from jetlake.server.engine.stream.ids.message_ids import MessageIds
-from jetlake.server.engine.stream.limits import Limits, are_tighter
-from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
-from jetlake.server.engine.stream.message_writer import MessageWriter
-from jetlake.server.engine.stream.publish_path import PublishPath
-from jetlake.server.engine.stream.retention import Retention
-from jetlake.store.interface import MessageStore, RunningCount
-from jetlake.store.steps import Steps
+from jetlake.server.engine.stream.deduplication import MessageIds
+from jetlake.server.engine.stream.expiry import Expiry
+from jetlake.server.engine.stream.publish import PublishPath
+from jetlake.server.engine.stream.release import Release
+from jetlake.server.engine.stream.removal import Removal
+from jetlake.server.engine.stream.retention import AnyConsumer, Retention
+from jetlake.server.engine.stream.rules import StreamRules, are_tighter
+from jetlake.store.interface import RunningCount
+from jetlake.store.steps import Steps, finish, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["Stream"]
-
-# A sweep that the disk refused is tried again after this.
-_SWEEP_RETRY_NS = 5_000_000_000
-
-ConsumerType = TypeVar("ConsumerType", bound=StreamConsumer)
+# Subjects that are captured or released in one step.
+_CAPTURED_AT_ONCE = 128
 
 
-class Stream(Generic[ConsumerType]):
+class Stream:
     """One stream of one account.
 
     Attributes:
-        release: acknowledges and shows what is durable.
+        config: the configuration with all defaults filled in.
+        rules: what follows from it.
+        created_ns: when the stream was created.
         consumers, consumers_by_token: the consumers, by name and by name as it stands in subjects.
         caught_up: consumers that have delivered all visible messages and wait for more.
         copying: copies messages of other streams into this one; set once, before the stream is opened.
@@ -64,8 +70,6 @@ class Stream(Generic[ConsumerType]):
         account: the subject space that the stream captures from and acknowledges to.
         captured: subjects that the account's streams capture; the stream adds its own.
         usage: the stream's share of account and server usage.
-        config: the configuration with all defaults filled in.
-        created_ns: when the stream was created.
         home: where the stream is stored.
     """
 
@@ -82,128 +86,71 @@ class Stream(Generic[ConsumerType]):
         self.services = services
         self.account = account
         self.advisories = Advisories(account, services)
+        self.usage = usage
         self.name = config.name
         self.config = config
+        self.rules = StreamRules.of(config, services.options.domain)
         self._encoded: Raw | None = None  # the configuration as JSON
         self.created_ns = created_ns
         self.created = format_time(created_ns)
         self.home = home
-        self.store: MessageStore = home.store
-        self.consumers: dict[str, ConsumerType] = {}
-        self.consumers_by_token: dict[bytes, ConsumerType] = {}
+        self.store = home.store
+        self.is_closed = False
+        self._captured = captured
+        self._captures: dict[str, Capture] = {}
+        self.consumers: dict[str, AnyConsumer] = {}
+        self.consumers_by_token: dict[bytes, AnyConsumer] = {}
         self.consumer_names = SortedNames(
             lambda: [name for name, consumer in self.consumers.items() if not consumer.config.direct]
         )
-        self._listed_count = 0  # consumers but those that feed mirrors and sources
-        self.caught_up: set[StreamConsumer] = set()
-        self._refiltered: set[StreamConsumer] = set()  # may have messages pending that they want no more
-        self.copying: Copying = NoCopying()
-        self.is_closed = False
+        self._listed_count = 0  # without the consumers of mirrors and sources
+        self.caught_up: set[AnyConsumer] = set()
+        self._refiltered: set[AnyConsumer] = set()  # may have messages pending that their filters exclude
         self.is_purging = self._is_recounting = False
         self._counts: list[RunningCount] = []  # under way
-        self._captured = captured
-        self._captures: dict[str, Capture] = {}
-        self._usage = usage
-        self.cleanup = Cleanup(self.store, services, usage)
-        self.retention = Retention(
-            config.retention,
-            self.store,
-            self.consumers,
-            home.missing,
-            self.cleanup.after_removal,
-            self._begin_sweep,
-            self._sweep_later,
-        )
-        self._sweep_timer: Timer | None = None
-        self._is_sweep_refused = False
-        self.markers = DeleteMarkers(self.store, services.store_received, self._publish_marker)
-        self.lifetimes = MessageLifetimes(home, services, self.markers.mark, self._after_expiry)
-        self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
-        self.ids = MessageIds(home, services, config.duplicate_window, self.cleanup.schedule)
+        self.copying = Copying()
+        self.removal = Removal(self)
+        self.retention = Retention(self)
+        self.expiry = Expiry(self)
+        self.ids = MessageIds(self)
         self.schedules = Schedules(home, services, self._publish_scheduled)
-        writer = MessageWriter(
-            self.store,
-            consumers=self.consumers,
-            ids=self.ids,
-            lifetimes=self.lifetimes,
-            markers=self.markers,
-            schedules=self.schedules,
-            retention=self.retention,
-            limits=self.limits,
-        )
-        limits = services.options.limits
-        self._fast = FastBatches(services.open_batches, services.timers)
-        self.release = BatchRelease(
-            self.store,
-            services.commit,
-            account,
-            self.ids,
-            wake=self.wake,
-            on_undone=self._forget_undone,
-        )
-        self.publish_path = PublishPath(
-            config,
-            self.store,
-            services,
-            account,
-            usage,
-            consumers=self.consumers,
-            ids=self.ids,
-            retention=self.retention,
-            limits=self.limits,
-            schedules=self.schedules,
-            writer=writer,
-            atomic=AtomicBatches(
-                limits.batches_per_stream,
-                limits.batch_messages,
-                limits.batch_timeout,
-                services.open_batches,
-                services.timers,
-                self._abandon_batch,
-            ),
-            fast=self._fast,
-            release=self.release,
-        )
-        self.copy_path = CopyPath(
-            config, self.store, usage, services.clock, writer, self.publish_path, self.release, self.retention, self.ids
-        )
-        self._configure(config)
-        self.limits.configure(config)
+        self.release = Release(self)
+        self.publish_path = PublishPath(self)
+        self._apply_rules()
+        self.removal.limit_to(config)
         self.store.hooks.on_purged = self._on_purged
-        self.store.hooks.on_undone = self._on_undone
+        self.store.hooks.on_undone = self._on_rollback
 
-    def _configure(self, config: StreamConfig) -> None:
-        self.retention.policy = config.retention
-        self.markers.configure(config)
-        self.lifetimes.is_enabled = config.allow_msg_ttl
+    def _apply_rules(self) -> None:
+        """Apply the configuration to the parts that do not know the stream."""
+        config = self.config
+        self.ids.window.resize(config.duplicate_window)
         self.schedules.is_enabled = config.allow_msg_schedules and not config.sealed
         self.store.compresses = config.compression is Compression.S2
-        self.store.hooks.on_full = self.cleanup.schedule
 
     def open(self, now_ns: int) -> None:
-        """Recover ids and deadlines, capture the stream's subjects and enforce its limits."""
+        """Recover ids and deadlines, and enforce the stream's limits; `capture` follows."""
         with self.services.report_store_errors(f"recovering the message ids of stream {self.name}"):
             self.ids.recover()
         with self.services.report_store_errors(f"recovering the lifetimes of messages of stream {self.name}"):
-            self.lifetimes.recover()
+            self.expiry.recover()
         with self.services.report_store_errors(f"recovering the schedules of stream {self.name}"):
             self.schedules.recover()
-        self._usage.set_reserved(self.config.max_bytes)
-        self._capture(self.config.subjects)
-        self.limits.enforce(now_ns)
-        self._usage.set_used(self.store.bytes)
+        self.usage.set_reserved(self.config.max_bytes)
+        self.removal.enforce(now_ns)
+        self.usage.set_used(self.store.bytes)
         self.copying.configure(self.config)
 
     def begin_at(self, first_sequence: int) -> None:
         """Let the first message have this sequence."""
         self.store.advance_to(first_sequence)
         self.release.visible_sequence = self.store.last_sequence
-        self.cleanup.after_removal()
+        self.removal.after_removal()
 
     def update(self, config: StreamConfig, now_ns: int) -> Steps[None]:
         """Apply a changed configuration, which has been checked, and enforce tighter limits.
 
-        The first step applies all but the limits.
+        The first step applies all but the limits, and some of the subjects if there are many.
 
         Raises:
             StoreError: the configuration could not be written, and nothing has changed.
@@ -215,26 +162,27 @@ class Stream(Generic[ConsumerType]):
                 self._sync_config(self.home.place)
             self.services.commit.mark_now(self.home.place)
         old, self.config, self._encoded = self.config, config, None
-        self._usage.set_reserved(config.max_bytes)
-        self._configure(config)
-        self._capture(config.subjects)
-        self.publish_path.configure(config)
-        self.copy_path.configure(config)
-        with self.services.report_store_errors(f"removing what the limits of stream {self.name} no longer allow"):
-            yield from self.limits.remove_far_beyond(config, now_ns, self._carry_out)
+        self.rules = StreamRules.of(config, self.services.options.domain)
+        self.publish_path.apply(self.rules)
+        self._apply_rules()
+        self.usage.set_reserved(config.max_bytes)
+        yield from self.capture()
+        if not self.is_closed:
+            with self.services.report_store_errors(f"removing what the limits of stream {self.name} no longer allow"):
+                yield from self.removal.remove_excess(config, now_ns)
         if self.is_closed:
             return
-        self.limits.configure(config)
-        self.limits.enforce(now_ns)
+        self.removal.limit_to(config)
+        self.removal.enforce(now_ns)
         if config.retention is not old.retention:
             self.retention.sweep()
-        self.cleanup.after_removal()
+        self.removal.after_removal()
         self.copying.configure(config)
 
     def _sync_config(self, place: Syncable) -> None:
-        """Sync a saved configuration before it removes messages: the old one, after a crash, must still have them.
+        """Sync a saved configuration before it removes messages: after a crash, the old one must still have them.
 
-        A refused one may be in its place all the same, where a start would find it: the old one replaces it.
+        A refused configuration may be on disk all the same, where a start would find it: the old one replaces it.
         """
         try:
             place.sync()
@@ -247,9 +195,10 @@ class Stream(Generic[ConsumerType]):
         """Release everything but the files."""
         self.copying.close(deleted=False)
         self.copying.save()
-        self.lifetimes.save()
+        self.expiry.save()
         self.schedules.save()
-        self._detach()
+        self._stop()
+        finish(self.release_subjects())
         try:
             self.home.close()
             self.ids.save()
@@ -257,58 +206,67 @@ class Stream(Generic[ConsumerType]):
             self.ids.close_log()
 
     def delete(self) -> Syncable | None:
-        """Remove the files and release everything; return what is durable once the stream is gone for good.
+        """Remove the files and release all but the subjects; return what is durable once the stream is gone for good.
+
+        Nothing is captured any more; `release_subjects` follows.
 
         Raises:
             StoreError: the files could not be removed, and nothing has changed.
         """
         removal = self.home.delete()
         self.copying.close(deleted=True)
-        self._detach()
+        self._stop()
         self.ids.close_log(is_deleted=True)
-        self._usage.release()
+        self.usage.release()
         return removal
 
-    def _detach(self) -> None:
+    def _stop(self) -> None:
         self.is_closed = True
-        self.lifetimes.close()
+        self.expiry.close()
         self.schedules.close()
-        self.markers.close()
         self.publish_path.close()
+        self.release.close()
         self.ids.close()
-        self.limits.close()
+        self.removal.close()
         self.retention.close()
-        self.services.timers.cancel(self._sweep_timer)
-        self.cleanup.close()
-        self._capture(())
+        self.account.close_captures(self._captures.values())
         self.services.commit.forget(self.store)
         if self.home.place is not None:
             self.services.commit.forget(self.home.place)
 
-    def _capture(self, subjects: Sequence[str]) -> None:
-        """Capture these subjects and no others."""
-        captures = self._captures
-        for subject in captures.keys() - set(subjects):
-            self.account.release(captures.pop(subject))
-            self._captured.remove(subject.encode())
-        for subject in subjects:
-            if subject not in captures:
-                captures[subject] = self.account.capture(subject.encode(), self.publish_path)
-                self._captured.add(subject.encode())
+    def capture(self) -> Steps[None]:
+        """Capture the configuration's subjects and no others, until the stream is closed."""
+        captures, subjects = self._captures, self.config.subjects
+        yield from self._release(captures.keys() - set(subjects))
+        for group in in_groups(subjects, _CAPTURED_AT_ONCE):
+            if self.is_closed:
+                return
+            for subject in group:
+                if subject not in captures:
+                    captures[subject] = self.account.capture(subject.encode(), self.publish_path)
+                    self._captured.add(subject.encode())
+            if len(subjects) > _CAPTURED_AT_ONCE:
+                yield
 
-    def _publish_marker(self, subject: bytes, header: bytes) -> None:
-        self.publish_path.receive(subject, b"", header, b"", None)
+    def release_subjects(self) -> Steps[None]:
+        """Let other streams capture the subjects of a closed stream."""
+        return self._release(list(self._captures))
+
+    def _release(self, subjects: Collection[str]) -> Steps[None]:
+        for group in in_groups(subjects, _CAPTURED_AT_ONCE):
+            for subject in group:
+                if (capture := self._captures.pop(subject, None)) is not None:
+                    self.account.release(capture)
+                    self._captured.remove(subject.encode())
+            if len(subjects) > _CAPTURED_AT_ONCE:
+                yield
 
     def _publish_scheduled(self, messages: list[tuple[bytes, bytes, bytes]]) -> None:
         self.publish_path.store_own(messages, self.services.clock.now_ns())
 
-    def _abandon_batch(self, batch_id: bytes, reason: str) -> None:
-        batch = batch_id.decode("utf-8", "replace")
-        self.advisories.batch_abandoned(self.name, batch, reason)
-
-    def _after_expiry(self) -> None:
-        self.cleanup.after_removal()
-        self.markers.publish_missing()
+    def on_batch_abandoned(self, batch_id: bytes, reason: str) -> None:
+        """Publish the advisory of an atomic batch that was dropped."""
+        self.advisories.batch_abandoned(self.name, batch_id.decode("utf-8", "replace"), reason)
 
     # Readers
 
@@ -323,8 +281,8 @@ class Stream(Generic[ConsumerType]):
             self.release.show(last_sequence)
             self.wake(tuple(self.caught_up))
 
-    def wake(self, consumers: Iterable[StreamConsumer]) -> None:
-        """Make those of the consumers ready that wait for new messages."""
+    def wake(self, consumers: Iterable[AnyConsumer]) -> None:
+        """Make the consumers ready that wait for new messages."""
         caught_up = self.caught_up
         if not caught_up:
             return
@@ -358,7 +316,7 @@ class Stream(Generic[ConsumerType]):
 
     # Consumers
 
-    def add_consumer(self, consumer: ConsumerType) -> None:
+    def add_consumer(self, consumer: AnyConsumer) -> None:
         """Register a new consumer."""
         self.consumers[consumer.name] = consumer
         self._listed_count += not consumer.config.direct
@@ -367,9 +325,9 @@ class Stream(Generic[ConsumerType]):
             self._refiltered.add(consumer)
         self.consumer_names.changed()
         self._listen_for_removals()
-        self.retention.on_consumers_changed()
+        self.retention.add(consumer)
 
-    def remove_consumer(self, consumer: ConsumerType) -> None:
+    def remove_consumer(self, consumer: AnyConsumer) -> None:
         """Unregister a deleted consumer, and remove the messages that only it needed."""
         if self.consumers.pop(consumer.name, None) is not None:
             self._listed_count -= not consumer.config.direct
@@ -379,44 +337,16 @@ class Stream(Generic[ConsumerType]):
         self._refiltered.discard(consumer)
         self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
-        self.retention.on_consumers_changed()
+        self.retention.discard(consumer)
         if not self.is_closed and self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
 
-    def _begin_sweep(self, sweep: Steps[None]) -> None:
-        def work() -> Steps[None]:
-            try:
-                yield from sweep
-            except StoreError as error:
-                self._sweep_later(error)
-            else:
-                self._is_sweep_refused = False
-
-        self.services.long_work.begin(work())
-
-    def _sweep_later(self, error: StoreError) -> None:
-        """Try again in a while to remove what no consumer needs, because the disk does not tell what that is."""
-        if not self._is_sweep_refused:
-            self._is_sweep_refused = True
-            self.services.report(f"JetStream - removing what no consumer of stream {self.name} needs: {error}")
-        if self._sweep_timer is None and not self.is_closed:
-            deadline_ns = self.services.clock.now_ns() + _SWEEP_RETRY_NS
-            self._sweep_timer = self.services.timers.schedule(deadline_ns, self._sweep_again)
-
-    def _sweep_again(self, _now_ns: int) -> None:
-        self._sweep_timer = None
-        self.retention.sweep()
-
-    def interest_changed(self, consumer: ConsumerType) -> None:
+    def interest_changed(self, consumer: AnyConsumer) -> None:
         """Apply a consumer's changed filters or position, and remove the messages that no consumer needs any more."""
         self._refiltered.add(consumer)
-        self.retention.on_consumers_changed()
+        self.retention.add(consumer)
         if self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
-
-    def consumed(self, consumer: StreamConsumer, sequence: int) -> None:
-        """Remove a message that the consumer is done with, if the retention policy says so."""
-        self.retention.consumed(consumer, sequence)
 
     # Removals
 
@@ -426,19 +356,19 @@ class Stream(Generic[ConsumerType]):
         Raises:
             StoreError: the messages could not be removed.
         """
-        return self._carry_out(self.store.in_steps.purge(subject_filter, below=below, keep=keep))
+        return self.carry_out(self.store.in_steps.purge(subject_filter, below=below, keep=keep))
 
-    def _carry_out(self, removals: Steps[int]) -> Steps[int]:
-        """Take the steps of removals from the store, which have not begun, while consumers wait."""
+    def carry_out(self, removals: Steps[int]) -> Steps[int]:
+        """Carry out removals from the store, which have not begun, while consumers wait for the end."""
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
         try:
             self.store.flush()
         except StoreError:
-            # Messages that were refused are taken back; a purge may make room for others.
+            # The refused messages are rolled back; a purge may make room for others.
             if self.store.failure is not None:
                 raise
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
-        self.cleanup.pause()
+        self.removal.pause_compaction()
         self.is_purging = True
         is_recounted = False
         try:
@@ -448,7 +378,7 @@ class Stream(Generic[ConsumerType]):
             return purged
         finally:
             self.is_purging = self._is_recounting = False
-            self.cleanup.resume()
+            self.removal.resume_compaction()
             self.wake(tuple(self.caught_up))
             self.store.hooks.on_purged = self._on_purged
             self._listen_for_removals()
@@ -458,10 +388,10 @@ class Stream(Generic[ConsumerType]):
 
     def _recount_in_steps(self) -> Steps[None]:
         """Let one consumer after the other continue behind a purge, each with its journal behind the log."""
-        self._is_recounting = True  # Until messages are undone, after which all is counted anew.
+        self._is_recounting = True  # Until messages are rolled back, after which all consumers recount.
         self._listen_for_removals()
-        for consumer in tuple(self.consumers.values()):
-            if self.consumers.get(consumer.name) is consumer:
+        for name, consumer in tuple(self.consumers.items()):
+            if name in self.consumers and self.consumers[name] is consumer:
                 yield from consumer.recount_in_steps()
                 if self.store.durable:
                     consumer.write_after(self.store)
@@ -474,7 +404,7 @@ class Stream(Generic[ConsumerType]):
                 next(steps)
             except StopIteration as end:
                 return int(end.value)
-            self.cleanup.after_removal()
+            self.removal.after_removal()
             yield
 
     def remove(self, sequence: int, *, erase: bool) -> bool:
@@ -496,33 +426,33 @@ class Stream(Generic[ConsumerType]):
         if self.store.durable:
             for consumer in self.consumers.values():
                 consumer.write_after(self.store)
-        self.cleanup.after_removal()
+        self.removal.after_removal()
 
-    def _on_undone(self, error: StoreError) -> None:
-        """Forget messages that the store could not write, whose sequences go to other messages."""
+    def _on_rollback(self, error: StoreError) -> None:
+        """Handle a rollback by the store, which could not write messages; their sequences go to other messages."""
         self.release.visible_sequence = min(self.visible_sequence, self.store.last_sequence)
         self.services.commit.fail(self.store, error)
         self.services.commit.failed(self.store, error)
-        self._forget_undone()
+        self.after_rollback()
 
-    def _forget_undone(self) -> None:
-        """Forget ids and deadlines of undone messages, and fast batches that count them, and let consumers recount.
+    def after_rollback(self) -> None:
+        """Forget ids and deadlines of messages that were rolled back, and fast batches with them; consumers recount.
 
         During a purge the recount waits for its end: consumers would pass messages whose removal the log may not have.
         """
-        self._fast.close()
-        first_undone = self.store.last_sequence + 1
-        self.ids.forget_undone(first_undone)
-        self.lifetimes.forget_from(first_undone)
-        self.schedules.forget_from(first_undone)
-        self._usage.set_used(self.store.bytes)
+        self.publish_path.fast.close()
+        first_lost = self.store.last_sequence + 1
+        self.ids.forget_from(first_lost)
+        self.expiry.forget_from(first_lost)
+        self.schedules.forget_from(first_lost)
+        self.usage.set_used(self.store.bytes)
         self._is_recounting = False
         self._restart_counts()
         if not self.is_purging:
             self._on_purged()
 
     def count_in_steps(self, first_sequence: int, subject_filter: SubjectFilter) -> Steps[int]:
-        """Return how many messages from a sequence on pass a filter when the last step is taken."""
+        """Return the number of messages from a sequence on that pass a filter, as of the last step."""
         count = self.store.in_steps.count(first_sequence, subject_filter)
         self._counts.append(count)
         self._listen_for_removals()
@@ -537,7 +467,7 @@ class Stream(Generic[ConsumerType]):
             count.restart()
 
     def _listen_for_removals(self) -> None:
-        # Without consumers the store need not report messages that the limits remove one by one.
+        # Without consumers the store does not report messages that the limits remove one by one.
         listens = (self.consumers or self._counts) and (not self.is_purging or self._is_recounting)
         self.store.hooks.on_removed = self._on_removed if listens else None
 
@@ -555,3 +485,29 @@ class Stream(Generic[ConsumerType]):
         self._restart_counts()
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
+
+
+class Copying:
+    """The copying of messages of other streams into a stream: none; `Sourcing` copies for mirrors and sources."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether a mirror has all messages of its origin but a few."""
+        return False
+
+    def prepare(self, config: StreamConfig) -> Steps[None]:
+        """Do in steps what `configure` would otherwise do at once."""
+        yield from ()
+
+    def configure(self, config: StreamConfig) -> None:
+        """Begin, change or end copying as the stream's configuration says."""
+
+    def info(self, now_ns: int) -> tuple[StreamSourceInfo | None, tuple[StreamSourceInfo, ...]]:
+        """Return the state of the mirror and of the sources."""
+        return None, ()
+
+    def save(self) -> None:
+        """Save the positions of all durable copies, whose headers may be overwritten then."""
+
+    def close(self, *, deleted: bool) -> None:
+        """Stop copying; with `deleted`, the stream is deleted, and its consumers at the origins as well."""

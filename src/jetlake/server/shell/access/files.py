@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetlake.errors import ConfigError
+from jetlake.server.config.conf import read_file
 
 __all__ = ["read_text"]
 
@@ -16,6 +17,6 @@ def read_text(path: str, what: str) -> str:
         ConfigError: it cannot be read, or is no text.
     """
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return read_file(Path(path).expanduser())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what}: cannot read {path!r} ({error.__class__.__name__})") from None

@@ -132,6 +132,8 @@ class TlsChannel:
             return self._read_all()
         except ssl.SSLWantReadError:
             return b""
+        except ssl.SSLCertVerificationError as error:
+            raise TlsError(f"failed to verify certificate: {error.verify_message}") from None
         except (ssl.SSLError, ValueError) as error:
             raise TlsError(getattr(error, "reason", None) or str(error)) from None
 

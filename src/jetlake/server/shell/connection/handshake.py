@@ -275,8 +275,7 @@ class Handshake:
             rules = identity.permissions
             permissions = PermissionCheck(rules, self._clock.now_ns) if rules is not None else None
             if not self._enter(account.name):
-                self._log.error(f"{self._peer} - {_ACCOUNT_FULL}")
-                self._control.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
+                self.refuse_surplus()
                 return False
             self._subscriptions.move(account, permissions)
             session.bind(identity, account, permissions)
@@ -293,6 +292,11 @@ class Handshake:
             self._accounts.leave(self._entered)
             self._entered = account
         return True
+
+    def refuse_surplus(self) -> None:
+        """End a connection that its account has no room for."""
+        self._log.error(f"{self._peer} - {_ACCOUNT_FULL}")
+        self._control.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
 
     def is_authenticated(self) -> bool:
         """Return whether the client is authenticated; binds the default user where credentials are not required."""

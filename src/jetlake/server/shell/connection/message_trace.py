@@ -110,7 +110,7 @@ class MessageTrace:
                 self._note_stored(stream, "")
             self._report()
 
-    def _publish_message(self, stream: Stream[Any] | None) -> bool:
+    def _publish_message(self, stream: Stream | None) -> bool:
         """Publish the message; whether the report has to wait for a stream's answer."""
         subject, reply, header, payload = self._message
         account = self._account
@@ -131,7 +131,7 @@ class MessageTrace:
 
     def _on_answer(
         self,
-        stream: Stream[Any],
+        stream: Stream,
         subject: bytes,
         reply: bytes,
         header: bytes,
@@ -171,7 +171,7 @@ class MessageTrace:
         taker = _describe(subscription.subscriber)
         self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
 
-    def _note_stored(self, stream: Stream[Any], error: str) -> None:
+    def _note_stored(self, stream: Stream, error: str) -> None:
         subject = self._message[0]
         transform = stream.config.subject_transform
         if transform is not None:
@@ -194,7 +194,7 @@ class MessageTrace:
             return _DENIED
         return ""
 
-    def _stream_of(self, subject: bytes) -> Stream[Any] | None:
+    def _stream_of(self, subject: bytes) -> Stream | None:
         engine = self._engine
         jetstream = engine.jetstreams.get(self._account.name) if engine is not None else None
         for stream in jetstream.streams.values() if jetstream is not None else ():

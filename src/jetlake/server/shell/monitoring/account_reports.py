@@ -35,15 +35,19 @@ def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
 
 def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
     """Report one account."""
+    engine = server.engine_loop.engine
     return {
         "account_name": account.name,
         "update_time": format_time(server.settings.loaded_ns),
+        **({"is_system": True} if account.name == server.settings.options.system_account else {}),
         "expired": False,
         "complete": True,
-        "jetstream_enabled": account.js is not None,
+        # Each account has a router of the JetStream API, which tells those without JetStream that they have none.
+        "jetstream_enabled": engine is not None and account.name in engine.jetstreams,
         "leafnode_connections": len(leaf_connections(server, account.name)),
         "client_connections": len(_connections_of(server, account)),
         "subscriptions": account.interest_count,
+        "name_tag": account.name,
         **sharing_report(server.settings.options, account.name),
         "sublist_stats": routing_report([account]),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable, Generator
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from jetlake.server.shell.monitoring.pages import BODY_BYTES_MAX, Pages, answer_
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import gateways_report, routes_report, server_report
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.server.shell.sockets import monitoring_host
 from jetlake.server.shell.tls_socket import TlsListening
 from jetlake.server.version import JETLAKE_VERSION
 from jetlake.store.steps import Steps
@@ -33,6 +35,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
 _CONNECTIONS_OF_PEER_MAX = 32
+# Connections that answer pages, some of them for hours. The others are left for monitoring.
+_PAGES_MAX = 96
+_PAGES_OF_PEER_MAX = 24
 _HANDSHAKES_MAX = 32
 _LARGE_BODIES_MAX = 8
 _IDLE_S = 30.0
@@ -90,7 +95,7 @@ class Monitoring:
         pages: Pages | None = None,
     ) -> None:
         self.requests: Counter[str] = Counter()
-        self.host = server.settings.options.http_host or "127.0.0.1"
+        self.host = monitoring_host(server.settings.options)
         self.port = 0
         self.sockets: dict[_Exchange, None] = {}
         self.pages = pages
@@ -99,8 +104,11 @@ class Monitoring:
         self._log = log
         self._listener = TcpListener()
 
-    async def start(self) -> None:
+    async def start(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on the address of the options.
+
+        Args:
+            sockets: listen on the address already; None = there are none yet.
 
         Raises:
             ConfigError: the address is taken, or belongs to another machine.
@@ -112,7 +120,7 @@ class Monitoring:
         tls = None
         if options.https and settings.tls_context is not None and options.tls is not None:
             tls = TlsListening(settings.tls_context, options.tls.timeout_s, self._has_room_for_handshake)
-        await self._listener.start(self.host, max(options.http_port or 0, 0), lambda: _Exchange(self), tls)
+        await self._listener.start(self.host, max(options.http_port or 0, 0), lambda: _Exchange(self), tls, sockets)
         self.port = self._listener.port
         kind = "https" if options.https else "http"
         self._log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
@@ -146,6 +154,11 @@ class Monitoring:
         """Return whether another large body is received: only so many at a time, whoever sends them."""
         receiving = sum(exchange.unread is not None and exchange.unread[1] > _REQUEST_MAX for exchange in self.sockets)
         return receiving < _LARGE_BODIES_MAX
+
+    def has_room_for_page(self, peer: str) -> bool:
+        """Return whether another page is answered: pages that stay open leave connections for monitoring."""
+        peers = [exchange.peer for exchange in self.sockets if not exchange.is_waiting]
+        return len(peers) < _PAGES_MAX and peers.count(peer) < _PAGES_OF_PEER_MAX
 
     async def stop(self) -> None:
         """Stop listening, and close the open connections."""
@@ -370,6 +383,9 @@ class _Exchange(asyncio.Protocol):
     def _open_page(self, lines: list[str], body: bytes) -> None:
         monitoring, transport = self._monitoring, self._transport
         if monitoring.pages is None or transport is None or self._page is not None:
+            return
+        if not monitoring.has_room_for_page(self.peer):
+            self._respond(503, _TEXT, b"503 too many pages are open", with_body=True, stays=False)
             return
         method, target, _ = lines[0].split(" ")
         fields = (line.partition(":") for line in lines[1:])

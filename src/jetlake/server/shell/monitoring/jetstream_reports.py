@@ -24,6 +24,7 @@ __all__ = ["account_report", "health_report", "jetstream_report", "jetstream_set
 
 _LIMIT_DEFAULT = 1024
 _STREAMS_PER_STEP = 256
+_SYNC_INTERVAL_S = 120.0
 
 
 def jetstream_settings(server: ServerView) -> dict[str, Any]:
@@ -39,8 +40,9 @@ def jetstream_settings(server: ServerView) -> dict[str, Any]:
     if options.domain:
         settings["domain"] = options.domain
     if options.sync_interval_s is None:
+        # As nats-server, which names its default beside it: tools take 0 for an interval that is not known.
+        settings["sync_interval"] = nanoseconds(_SYNC_INTERVAL_S)
         settings["sync_always"] = True
-        settings["sync_interval"] = 0
     else:
         settings["sync_interval"] = nanoseconds(options.sync_interval_s)
     settings["strict"] = options.strict
@@ -149,7 +151,7 @@ def account_report(server: ServerView, jetstream: JetStream, query: Query) -> St
     return report
 
 
-def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_config: bool) -> Steps[dict[str, Any]]:
+def _stream(server: ServerView, stream: Stream, with_consumers: bool, with_config: bool) -> Steps[dict[str, Any]]:
     report: dict[str, Any] = {
         "name": stream.name,
         "created": stream.created,

@@ -49,7 +49,7 @@ _Report = dict[str, Any]
 
 
 class _UnknownAccountError(LookupError):
-    """There is no such account; the text is for the client."""
+    """There is no such account, or it has no JetStream; the text is for the client."""
 
 
 # About the server
@@ -172,7 +172,8 @@ def _account_jetstream(server: ServerView, name: str, query: Query) -> Steps[_Re
     engine = server.engine_loop.engine
     jetstream = engine.jetstreams.get(name) if engine is not None else None
     if jetstream is None:
-        raise _UnknownAccountError(f'account "{name}" not found')
+        reason = "not jetstream enabled" if name in server.accounts else "not found"
+        raise _UnknownAccountError(f'account "{name}" {reason}')
     return account_report(server, jetstream, query)
 
 

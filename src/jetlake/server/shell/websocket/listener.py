@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 from msgspec import structs
@@ -10,6 +11,7 @@ from jetlake.server.config.options import Options, WebSocketOptions
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.listener import TcpListener
+from jetlake.server.shell.sockets import websocket_host
 from jetlake.server.shell.tls_socket import TlsListening
 from jetlake.server.shell.websocket.protocol import Client, WebSocketProtocol
 
@@ -58,8 +60,11 @@ class WebSocketListener:
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(options.host, options.host)
         return f"{_scheme(options.websocket)}://{host}:{self.settings.port}"
 
-    async def start(self) -> None:
+    async def start(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen.
+
+        Args:
+            sockets: listen on the address already; None = there are none yet.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -71,7 +76,7 @@ class WebSocketListener:
         tls = None
         if context is not None and websocket.tls is not None:
             tls = TlsListening(context, websocket.tls.timeout_s, self._has_room)
-        await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, tls)
+        await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, tls, sockets)
         self.settings.port = self._listener.port
         host = f"[{options.host}]" if ":" in options.host else options.host
         log = self._services.log
@@ -109,7 +114,7 @@ def _served(options: Options) -> Options:
     websocket = options.websocket
     assert websocket is not None
     changes: dict[str, object] = {
-        "host": websocket.host or options.host,
+        "host": websocket_host(options),
         "client_advertise": websocket.advertise,
         "tls": websocket.tls,
         "allow_non_tls": False,

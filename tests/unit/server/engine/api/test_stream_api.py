@@ -527,7 +527,7 @@ def test_no_two_streams_ever_capture_the_same_subject(harness, seed):
     assert refused
     for name in list(expected):
         harness.api(f"STREAM.DELETE.{name}")
-    assert not harness.jetstream.captured.overlaps(b">")
+    assert not harness.jetstream.captured.root
 
 
 def test_direct_gets_of_streams_that_do_not_exist_leave_nothing_behind(harness):

@@ -1,7 +1,7 @@
 import pytest
 
 from jetlake.protocol.encoder import hmsg, msg
-from jetlake.server.engine.consumer.first_deliveries import FirstDeliveries
+from jetlake.server.engine.consumer.feed import FirstDeliveries
 from jetlake.store.message import StoredMessage
 
 HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.server.engine.consumer.push.rate_limit import RateLimit
-from jetlake.server.engine.consumer.replay import Replay
+from jetlake.server.engine.consumer.feed import Replay
+from jetlake.server.engine.consumer.push_delivery import RateLimit
 
 SECOND = 1_000_000_000
 

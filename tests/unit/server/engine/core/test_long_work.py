@@ -104,6 +104,8 @@ def test_sources_are_added_to_a_stream_with_many_messages_in_steps(make_harness,
     ("verb", "body"),
     [
         ("STREAM.INFO.S", {"subjects_filter": "s.*.x"}),
+        ("STREAM.MSG.GET.S", {"last_by_subj": "s.*.x"}),
+        ("STREAM.MSG.GET.S", {"seq": 1, "next_by_subj": "s.*.x"}),
         ("CONSUMER.CREATE.S", {"stream_name": "S", "config": {**LAST, "filter_subject": "s.>"}}),
         ("CONSUMER.CREATE.S", {"stream_name": "S", "config": {"ack_policy": "explicit", "filter_subject": "s.*.x"}}),
     ],
@@ -188,6 +190,124 @@ def test_a_consumer_that_goes_while_its_filter_is_changed_is_not_found(sliced):
         found = answers(sliced)
     assert found[b"_INBOX.a"]["error"]["err_code"] == 10014
     assert not stream.consumers
+
+
+@pytest.mark.parametrize(
+    ("body", "payloads"),
+    [
+        ({"last_by_subj": "s.*.x"}, [b"59"]),
+        ({"next_by_subj": "s.*.x"}, [b"0"]),
+        ({"next_by_subj": "s.*.x", "batch": 2}, [b"0", b"1", b""]),
+    ],
+)
+def test_messages_of_many_subjects_are_got_in_steps(sliced, body, payloads):
+    sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 10, "allow_direct": True})
+    sliced.engine.long_work.slice_ns = 1
+    for number in range(10_000):
+        sliced.publish(f"s.many.{number}.x")
+    sliced.turn()
+    sliced.engine.long_work.slice_ns = 0
+    send(sliced, "DIRECT.GET.S", body)
+    turns = 0
+    while not (got := sliced.client.take()):
+        sliced.engine.flush()
+        turns += 1
+    assert turns >= 5
+    assert [frame.payload for frame in got] == payloads
+
+
+def test_the_newest_of_a_pattern_is_found_among_the_newest_of_all(sliced):
+    """Whoever asks for the newest of many subjects mostly gets one of the newest messages."""
+    for number in range(10_000):
+        sliced.publish(f"s.many.{number}.x")
+    sliced.turn()
+    send(sliced, "STREAM.MSG.GET.S", {"last_by_subj": "s.many.*.x"})
+    turns, answer = turns_to_answer(sliced)
+    assert turns == 1
+    assert answer["message"]["subject"] == "s.many.9999.x"
+
+
+@pytest.mark.parametrize("end", ["later", "deleted", "reset"])
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_what_one_acknowledgement_releases_is_removed_in_steps(sliced, retention, end):
+    """Before the consumer, which alone knows what was acknowledged, is deleted or begins anew, all is removed."""
+    stream = sliced.create(name="Q", subjects=["q"], retention=retention)
+    policy = "all" if retention == "interest" else "explicit"
+    config = {"durable_name": "c", "ack_policy": policy, "max_ack_pending": 5000}
+    sliced.api("CONSUMER.CREATE.Q.c", {"stream_name": "Q", "config": config})
+    for _ in range(2000):
+        sliced.publish("q")
+    sliced.publish("$JS.API.CONSUMER.MSG.NEXT.Q.c", b'{"batch":1500}', reply=b"_INBOX.n")
+    sliced.turn()
+    consumer = stream.consumers["c"]
+    sliced.engine.long_work.slice_ns = 0
+    if retention == "interest":
+        consumer.ack_handler.receive(1500, 1500, b"", b"", None)
+    else:
+        consumer.ack_handler.receive_run(list(range(1, 1501)), list(range(1, 1501)))
+    assert not consumer.ack_tracker.pending
+    assert stream.store.messages > 1500
+    if end == "deleted":
+        consumer.close(deleted=True)
+        assert stream.store.messages == (500 if retention == "workqueue" else 0)
+    elif end == "reset":
+        consumer.reset(1400)
+        assert stream.store.messages == 500
+    turns = 0
+    while sliced.engine.long_work.waiting:
+        sliced.engine.flush()
+        turns += 1
+    assert turns >= (10 if end == "later" else 1)
+    assert stream.store.messages == (0 if (end, retention) == ("deleted", "interest") else 500)
+    assert not consumer._removals
+
+
+MANY = [f"m.{number}" for number in range(1000)]
+
+
+def answers_to(harness, *replies):
+    found = {}
+    while not set(replies) <= found.keys():
+        harness.engine.flush()
+        found.update(answers(harness))
+    return [found[reply] for reply in replies]
+
+
+@pytest.mark.parametrize("subject", ["m.0", "m.999"])
+@pytest.mark.parametrize("meanwhile", ["checked", "compared", "captured"])
+@pytest.mark.parametrize("verb", ["CREATE", "UPDATE"])
+def test_no_two_streams_capture_a_subject_while_many_are_captured(sliced, verb, meanwhile, subject):
+    """Another stream comes while the subjects are checked, compared with those of all streams, or captured."""
+    name = "MORE" if verb == "CREATE" else "OTHER"
+    send(sliced, f"STREAM.{verb}.{name}", {"name": name, "subjects": MANY}, reply=b"_INBOX.1")
+    for _ in range(1 if meanwhile == "checked" else 500):
+        sliced.engine.flush()
+    while meanwhile == "captured" and not sliced.jetstream.capturing:
+        sliced.engine.flush()
+    assert not answers(sliced)
+    send(sliced, "STREAM.CREATE.LATE", {"name": "LATE", "subjects": [subject]}, reply=b"_INBOX.2")
+    outcomes = [answer.get("error", {}).get("err_code", 0) for answer in answers_to(sliced, b"_INBOX.1", b"_INBOX.2")]
+    assert outcomes == ([0, 10065] if meanwhile == "captured" else [10065, 0])
+    sliced.publish(subject)
+    sliced.turn()
+    assert sliced.jetstream.streams[name if meanwhile == "captured" else "LATE"].store.messages == 1
+
+
+def test_a_deleted_stream_receives_nothing_while_its_subjects_are_released(sliced):
+    sliced.engine.long_work.slice_ns = 1
+    sliced.create(name="MORE", subjects=MANY)
+    assert sliced.store("m.999")["seq"] == 1
+    sliced.engine.long_work.slice_ns = 0
+    send(sliced, "STREAM.DELETE.MORE", reply=b"_INBOX.1")
+    sliced.engine.flush()
+    assert not sliced.client.take()
+    assert sliced.account.route(b"m.999").takers == 0
+    send(sliced, "STREAM.CREATE.LATE", {"name": "LATE", "subjects": ["m.999"]}, reply=b"_INBOX.2")
+    deleted, refused = answers_to(sliced, b"_INBOX.1", b"_INBOX.2")
+    assert deleted["success"]
+    assert refused["error"]["err_code"] == 10065
+    assert sliced.create(name="LATE", subjects=["m.>"])
+    assert sliced.store("m.999")["stream"] == "LATE"
 
 
 @pytest.mark.parametrize("outcome", ["answered", "deleted"])

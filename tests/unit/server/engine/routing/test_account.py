@@ -365,8 +365,8 @@ def test_interest_and_congestion_are_seen_in_the_route(account):
     account.subscribe(b"x", b"1", peer, queue=b"q")
     account.subscribe(b"x", b"1", other, queue=b"q")
     assert account.has_interest(b"x")
-    assert account.has_queue_interest(b"x", b"q")
-    assert not account.has_queue_interest(b"x", b"r")
+    assert account.has_literal_interest(b"x", b"q")
+    assert not account.has_literal_interest(b"x", b"r")
     peer.congested = True
     assert not account.route(b"x").congested
     other.congested = True
@@ -377,7 +377,7 @@ def test_interest_and_congestion_are_seen_in_the_route(account):
 
 def test_a_run_listener_gets_whole_runs_with_their_own_subjects(account):
     runs, changes = [], []
-    account.watch_interest(b"deliver", lambda: changes.append(account.has_subscribers(b"deliver")))
+    account.watch_interest(b"deliver", lambda: changes.append(account.has_literal_interest(b"deliver")))
     listener = account.listen_to_runs(b"deliver", runs.append)
     run = [(b"a", b"r1", b"", b"1"), (b"b", b"r2", b"", b"2")]
     assert account.send_to(b"deliver", run) == 2

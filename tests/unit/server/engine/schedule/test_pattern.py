@@ -95,6 +95,11 @@ def test_one_time():
     assert at.next_ns(at.first_ns(0), 0) is None
 
 
+@pytest.mark.parametrize("year", ["9999", "2300", "0001"])
+def test_times_that_are_saved_as_64_bits(year):
+    assert abs(parse_pattern(f"@at {year}-05-01T10:00:00Z", None).first_ns(0)) < 2**63
+
+
 def test_the_zone_of_the_machine():
     found = parse_pattern("0 0 12 * * *", "Local").first_ns(ns(2026, 5, 1))
     assert datetime.fromtimestamp(found // SECOND, UTC).astimezone().hour == 12

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from jetlake.model.archive.archive import ArchiveReader
 from jetlake.model.archive.items import ArchivedConsumer, ArchivedMessage
-from jetlake.model.archive.reader import ArchiveReader
 
 
 def items_of(archive):

@@ -75,6 +75,33 @@ def test_everything_is_there_again(filled, machine, backup, restore):
     assert machine.server.store("s.a", b"next")["seq"] == 301
 
 
+def test_messages_that_went_while_the_backup_was_taken_are_told(make_harness, filled, backup, restore):
+    """The state counts them, and neither the archive nor what is wrong with it tells why they are not there."""
+    frames = filled.request(
+        "$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": "_INBOX.late", "chunk_size": 1024, "window_size": 1024}
+    )
+    assert len(frames) == 1
+    filled.api("STREAM.PURGE.S", {"keep": 100})
+    archive = b""
+    filled.advance(2)  # Nobody subscribes to the very subject.
+    while frames := filled.client.take():
+        archive += b"".join(frame.payload for frame in frames)
+        for frame in frames:
+            filled.publish(frame.reply, b"")
+        filled.turn()
+    harness = make_harness()
+    told = []
+    harness.engine.report = told.append
+    assert restore(harness, archive)["state"]["messages"] == 100
+    assert told == [
+        "JetStream - restored stream S without 199 messages that its backup counts and does not hold: they were "
+        "removed while it was taken, or taken out of it since"
+    ]
+    told.clear()
+    assert restore(harness, backup(filled).archive, name="T", subjects=["t.>"])["state"]["messages"] == 100
+    assert told == []
+
+
 def test_it_outlives_a_power_cut_once_it_is_answered(machine, archive, restore, filled):
     before = content(filled)
     restore(machine.server, archive)

@@ -8,7 +8,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.server.engine.stream.message_headers import INCREMENT
+from jetlake.server.engine.stream.headers import INCREMENT
 from jetlake.store.store_folder import StoreFolder
 
 LONG = "9" * 4000

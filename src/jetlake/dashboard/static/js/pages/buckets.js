@@ -27,7 +27,7 @@ export const buckets = {
     if (!state.page) return loading("Key-value buckets");
     return [head("Key-value buckets"), table("buckets", bucketColumns, state.page, {
       caption: "Key-value buckets", changed, key: (row) => row.name,
-      empty: nothing("No buckets yet. Make one: ", command("jetlake kv add SETTINGS")),
+      empty: nothing("No buckets yet. Create one: ", command("jetlake kv add SETTINGS")),
     })];
   },
 };

@@ -8,8 +8,8 @@ import { card, command, configCard, crumbs, facts, failed, findingCard, head, li
 
 function ackTimes({ ack_times: times, config }) {
   if (times.samples) return facts([["median", `${times.p50} ms`], ["95 %", `${times.p95} ms`], ["99 %", `${times.p99} ms`], ["samples", count(times.samples)]]);
-  return config.sample_freq ? "No samples yet. They are taken from acks that come while the dashboard runs."
-    : ["No samples. Measure the acks: ", command(`jetlake consumer edit ${config.stream ?? "STREAM"} ${config.name ?? "CONSUMER"} --sample 100`)];
+  return config.sample_freq ? "No samples yet. Acks are sampled while the dashboard runs."
+    : ["No samples. Enable ack sampling: ", command(`jetlake consumer edit ${config.stream ?? "STREAM"} ${config.name ?? "CONSUMER"} --sample 100`)];
 }
 
 export default {

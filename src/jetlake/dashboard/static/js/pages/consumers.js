@@ -30,7 +30,7 @@ export default {
     if (!state.page) return loading("Consumers");
     return [head("Consumers"), table("consumers", consumerColumns(true), state.page, {
       caption: "Consumers", changed, key: (row) => `${row.stream} ${row.name}`,
-      empty: nothing("No consumers yet. Make one: ", command("jetlake consumer add ORDERS worker --pull")),
+      empty: nothing("No consumers yet. Create one: ", command("jetlake consumer add ORDERS worker --pull")),
     })];
   },
 };

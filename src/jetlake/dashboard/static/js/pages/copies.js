@@ -64,7 +64,7 @@ export default {
       edges.length > 0 && graph(page),
       edges.length > 0 && make("p", { class: "soft" }, "Solid: a mirror. Dashed: a source."),
       table("copies", columns, localRows("copies", edges, columns, (row) => `${row.to} ${row.from}`), {
-        caption: "Mirrors and sources", changed, key: (row) => `${row.to} ${row.from}`, empty: nothing("No stream copies another. Make a mirror: ", command("jetlake stream add COPY --mirror ORDERS")),
+        caption: "Mirrors and sources", changed, key: (row) => `${row.to} ${row.from}`, empty: nothing("No mirrors or sources. Create a mirror: ", command("jetlake stream add COPY --mirror ORDERS")),
       })];
   },
 };

@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { count, messagesPath, moment, streamPath } from "../format.js";
-import { command, failed, head, link, loading, note } from "../parts.js";
+import { command, failed, head, link, loading, note, unread } from "../parts.js";
 import { release, renew, resource } from "../resource.js";
 import { localRows, table } from "../table.js";
 
@@ -35,7 +35,7 @@ export const services = {
     if (!body) return loading("Services");
     if (body.error) return failed("Services", body.error);
     return [head("Services"), table("services", serviceColumns, localRows("services", body.rows, serviceColumns, (row) => `${row.service} ${row.endpoint} ${row.subject}`), {
-      caption: "Endpoints of services", changed, key: (row) => `${row.instance} ${row.endpoint}`, empty: ["No service answers. How to write one: docs/how-to/services.md, ", command("jetlake micro ls")],
+      caption: "Endpoints of services", changed, key: (row) => `${row.instance} ${row.endpoint}`, empty: ["No services found. How to write one: docs/how-to/services.md, ", command("jetlake micro ls")],
     })];
   },
   leave: release,
@@ -50,11 +50,11 @@ export const schedules = {
     if (!body) return loading("Schedules");
     if (body.error) return failed("Schedules", body.error);
     const columns = scheduleColumns(actions, () => renew(redraw));
-    return [head("Schedules"), !body.is_whole && note("These streams hold more subjects than are looked at here: ", body.streams.map((name) => [link(messagesPath(name), name), " "])),
+    return [head("Schedules"), !body.is_whole && note("These streams have more subjects than are checked here: ", body.streams.map((name) => [link(messagesPath(name), name), " "])), unread(body.unread),
       table("schedules", columns, localRows("schedules", body.rows, columns, (row) => `${row.subject} ${row.target} ${row.stream}`), {
         caption: "Schedules", changed, key: (row) => `${row.stream} ${row.subject}`,
         empty: body.streams.length ? ["No schedules. Add one: ", command("jetlake schedule add jobs.plan.clean clean --target jobs.run --every 1h")]
-          : ["No stream allows schedules. Make one that does: ", command("jetlake stream add JOBS --subjects 'jobs.>' --allow-schedules")],
+          : ["No stream allows schedules. Create one: ", command("jetlake stream add JOBS --subjects 'jobs.>' --allow-schedules")],
       })];
   },
   leave: release,

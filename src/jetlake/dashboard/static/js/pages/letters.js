@@ -3,7 +3,7 @@
 import { decoded, fromBase64 } from "../decode.js";
 import { make } from "../elements.js";
 import { bytes, consumerPath, count, moment, path } from "../format.js";
-import { command, crumbs, facts, failed, head, link, loading, note } from "../parts.js";
+import { command, crumbs, facts, failed, head, link, loading, note, unread } from "../parts.js";
 import { release, renew, resource } from "../resource.js";
 import { localRows, table } from "../table.js";
 
@@ -22,10 +22,10 @@ export const letterStreams = {
     const body = resource("api/dead-letters", {}, redraw, 10000);
     if (!body) return loading("Dead letters");
     if (body.error) return failed("Dead letters", body.error);
-    return [head("Dead letters"), !body.is_whole && note("Only two hundred streams were looked into."),
+    return [head("Dead letters"), !body.is_whole && note("Only the first 200 streams were checked."), unread(body.unread),
       table("letter-streams", streamColumns, localRows("letter-streams", body.rows, streamColumns, (row) => row.stream), {
         caption: "Streams with dead letters", changed, key: (row) => row.stream,
-        empty: ["No stream holds dead letters. Messages that a handler gives up for good become some: docs/how-to/dead-letters.md, ", command("jetlake dead-letters ls STREAM")],
+        empty: ["No dead letters. Messages that a handler gives up become dead letters: docs/how-to/dead-letters.md, ", command("jetlake dead-letters ls STREAM")],
       })];
   },
   leave: release,

@@ -49,6 +49,12 @@ const listPage = (section, title, columns, search, empty, extra) => ({
   },
 });
 
+/** How many events and reports were not kept, and why. */
+function dropped() {
+  const reasons = Object.entries(state.page.dropped ?? {});
+  return reasons.length > 0 && note("Dropped events and reports: ", reasons.map(([reason, number]) => `${count(number)} ${reason}`).join(", "), ".");
+}
+
 /** Why pipelines failed, each in its own words. */
 function reasons() {
   return state.page.rows.filter((row) => row.error).map((row) => make("details", { class: "card bad-edge", open: true },
@@ -56,10 +62,10 @@ function reasons() {
 }
 
 export const pipelines = listPage("pipelines", "Pipelines", pipelineColumns, (row) => `${row.name} ${row.id}`,
-  () => ["No pipeline has reported in the last ten minutes. Run one: ", command("jetlake pipeline archive ORDERS ./lake --follow")], reasons);
+  () => ["No pipeline has reported in the last ten minutes. Run one: ", command("jetlake pipeline archive ORDERS ./lake --follow")], () => [reasons(), dropped()]);
 
 export const connections = listPage("connections", "Connections", connectionColumns, (row) => `${row.cid} ${row.name ?? ""} ${row.ip}`,
-  () => (state.page.rows ? ["Nobody is connected."] : [note("The server's monitoring address is not known here. Start with ", command("jetlake dashboard --monitor http://HOST:8222"))]));
+  () => (state.page.rows ? ["No connections."] : [note("The server's monitoring address is not known here. Start with ", command("jetlake dashboard --monitor http://HOST:8222"))]));
 
 export const events = listPage("events", "Events", eventColumns, (row) => `${row.kind} ${row.text} ${row.subject}`,
-  () => ["Nothing yet. What the server announces on $JS.EVENT.> appears here as it happens."]);
+  () => ["No events yet. Events on $JS.EVENT.> appear here as they arrive."], dropped);

@@ -23,7 +23,7 @@ export const stores = {
   draw({ changed }) {
     if (!state.page) return loading("Object stores");
     return [head("Object stores"), table("stores", storeColumns, state.page, {
-      caption: "Object stores", changed, key: (row) => row.name, empty: nothing("No object stores yet. Make one: ", command("jetlake object add FILES")),
+      caption: "Object stores", changed, key: (row) => row.name, empty: nothing("No object stores yet. Create one: ", command("jetlake object add FILES")),
     })];
   },
 };

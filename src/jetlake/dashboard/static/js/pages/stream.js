@@ -16,7 +16,7 @@ const subjectColumns = [
 function subjects(page, changed) {
   if (!page.subjects_held) return null;
   if (!page.subjects_held.length) {
-    return page.num_subjects ? [make("h2", {}, "Subjects"), card(`${count(page.num_subjects)} subjects are too many for a table. Look for some on the page of messages.`)] : null;
+    return page.num_subjects ? [make("h2", {}, "Subjects"), card(`${count(page.num_subjects)} subjects are too many to list. Filter by subject on the Messages page.`)] : null;
   }
   const rows = localRows("subjects", page.subjects_held, subjectColumns, (row) => row[0]);
   return [make("h2", {}, "Subjects"), table("subjects", subjectColumns, rows, { caption: "Subjects of this stream", empty: "", isSmall: true, changed, key: (row) => row[0] })];

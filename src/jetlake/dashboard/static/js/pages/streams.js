@@ -34,7 +34,7 @@ export default {
         ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)]),
       table("streams", page.rows.some((row) => row.cluster) ? [...columns.slice(0, 2), leaderColumn, ...columns.slice(2)] : columns, page, {
         caption: "Streams", changed, key: (row) => row.name,
-        empty: nothing("No streams yet. Make one: ", command("jetlake stream add ORDERS --subjects 'orders.>'")),
+        empty: nothing("No streams yet. Create one: ", command("jetlake stream add ORDERS --subjects 'orders.>'")),
       }),
     ];
   },

@@ -1,0 +1,537 @@
+"""`jetlake consumer …`: create, change, list, show, pause, reset and delete consumers."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from jetlake.cli import output
+from jetlake.cli.commands.consumer_messages import next_message, subscribe
+from jetlake.cli.keyboard import ask
+from jetlake.cli.name_completion import consumer_names, stream_names
+from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.shared_options import SharedGroup
+from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, SIZE, Start, read_config, with_fields
+from jetlake.client.api.consumer_api import create_consumer, pause_consumer
+from jetlake.errors import ConfigError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.enums import ConsumerAction
+from jetlake.protocol.nuid import next_nuid
+
+
+@click.group(cls=SharedGroup)
+def consumer() -> None:
+    """Create, list, inspect, edit, read from and delete consumers."""
+
+
+_OPTIONS = (
+    click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="Deliver only these subjects."),
+    click.option("--ack", type=click.Choice(["explicit", "all", "none"]), help="Ack policy."),
+    click.option("--wait", "ack_wait", type=DURATION, help="How long to wait for an ack before redelivery."),
+    click.option("--backoff", metavar="LIST", help="Delays before each redelivery, like 1s,5s,1m."),
+    click.option("--max-deliver", type=int, metavar="N", help="Maximum deliveries of one message; -1 for unlimited."),
+    click.option("--max-pending", "max_ack_pending", type=int, metavar="N", help="Maximum messages awaiting an ack."),
+    click.option("--max-waiting", type=int, metavar="N", help="Maximum waiting pull requests."),
+    click.option("--max-pull-batch", "max_batch", type=int, metavar="N", help="Maximum batch of a pull request."),
+    click.option("--max-pull-bytes", "max_bytes", type=SIZE, help="Maximum bytes of a pull request."),
+    click.option("--max-pull-expire", "max_expires", type=DURATION, help="Maximum expiry of a pull request."),
+    click.option("--sample", "sample_freq", type=SAMPLE, help="Percentage of acks to publish as samples."),
+    click.option(
+        "--replay",
+        "replay_policy",
+        type=click.Choice(["instant", "original"]),
+        help="Delivery speed: at once, or at the original pace.",
+    ),
+    click.option("--target", "deliver_subject", metavar="SUBJECT", help="Push to this subject."),
+    click.option("--deliver-group", metavar="QUEUE", help="Queue group that shares the target subject."),
+    click.option(
+        "--heartbeat", "idle_heartbeat", type=DURATION, help="Push: send a heartbeat after this much silence."
+    ),
+    click.option(
+        "--flow-control", is_flag=True, default=None, help="Push: pause when the subscriber does not keep up."
+    ),
+    click.option("--bps", "rate_limit_bps", type=int, metavar="N", help="Push: rate limit in bits per second."),
+    click.option("--headers-only", is_flag=True, default=None, help="Deliver headers without payloads."),
+    click.option("--inactive-threshold", type=DURATION, help="Delete the consumer after this long without use."),
+    click.option(
+        "--replicas",
+        "num_replicas",
+        type=int,
+        metavar="N",
+        help="Replicas in a cluster; 0 for as many as the stream has.",
+    ),
+    click.option("--memory", "mem_storage", is_flag=True, default=None, help="Keep the consumer's state in memory."),
+    click.option("--description", metavar="TEXT", help="Description."),
+    click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated."),
+    click.option("--overflow-groups", metavar="GROUP", help="Priority group with the overflow policy."),
+    click.option("--pinned-groups", metavar="GROUP", help="Priority group with the pinned client policy."),
+    click.option("--prioritized-groups", metavar="GROUP", help="Priority group with the prioritized policy."),
+    click.option(
+        "--pinned-ttl",
+        "priority_timeout",
+        type=DURATION,
+        help="How long a pinned client may be silent before it loses the pin.",
+    ),
+)
+_POLICIES = {
+    "overflow_groups": "overflow",
+    "pinned_groups": "pinned_client",
+    "prioritized_groups": "prioritized",
+}
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def config_options(function: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration's fields from the options that were given."""
+    fields = {name: value for name, value in options.items() if value not in (None, ())}
+    if "filters" in fields:
+        # Both fields: whichever of them a consumer had is replaced, and an empty filter takes everything.
+        filters = tuple(one for one in fields.pop("filters") if one)
+        is_one = len(filters) == 1
+        fields.update(filter_subject=filters[0] if is_one else "", filter_subjects=() if is_one else filters)
+    if "ack" in fields:
+        fields["ack_policy"] = fields.pop("ack")
+    if "backoff" in fields:
+        fields["backoff"] = [DURATION.convert(one.strip(), None, None) for one in fields["backoff"].split(",")]
+    if "metadata" in fields:
+        fields["metadata"] = dict(fields["metadata"])
+    policies = [option for option in _POLICIES if option in fields]
+    if len(policies) > 1:
+        raise ConfigError(
+            f"{' and '.join(map(_flag, policies))} are mutually exclusive: a consumer has one priority policy"
+        )
+    for option in policies:
+        fields.update(priority_groups=[fields.pop(option)], priority_policy=_POLICIES[option])
+    return fields
+
+
+def ask_stream() -> str:
+    """Ask for the stream's name."""
+    name: str = ask("Stream name")
+    return name
+
+
+def ask_consumer(name: str | None) -> tuple[str | None, Start, dict[str, Any]]:
+    """Ask for what matters of a new consumer.
+
+    Returns:
+        The name, None for an ephemeral consumer; where to begin; the other answers by the names of the options.
+    """
+
+    def answer(question: str, default: str, kind: Any = str) -> Any:
+        return ask(question, default=default, type=kind, show_default=bool(default))
+
+    name = name or answer("Name (empty for an ephemeral consumer)", "") or None
+    answers: dict[str, Any] = {"deliver_subject": answer("Delivery subject (empty for a pull consumer)", "") or None}
+    start = answer("Start at: all, new, last, subject, a sequence, a time, or how long ago", "all", DELIVER)
+    answers["ack"] = answer("Ack policy", "explicit", click.Choice(["explicit", "all", "none"]))
+    answers["filters"] = tuple(one.strip() for one in answer("Filter subjects, separated by commas", "").split(","))
+    if answers["ack"] != "none":
+        answers["ack_wait"] = answer("Ack wait", "30s", DURATION)
+        answers["max_deliver"] = answer("Max deliveries (-1 for unlimited)", "-1", int)
+        answers["max_ack_pending"] = answer("Max ack pending", "1000", int)
+    return name, start, answers
+
+
+def print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
+    """Print a consumer."""
+    if as_json:
+        output.print_json(info)
+        return
+    config = info.config
+    start = {
+        "by_start_sequence": f"from sequence {config.opt_start_seq}",
+        "by_start_time": f"from {output.when(config.opt_start_time)}",
+    }.get(config.deliver_policy.value, config.deliver_policy.value)
+    output.print_facts(
+        title,
+        {
+            "Configuration": [
+                ("Description", config.description),
+                ("Pull Mode", output.yes_no(not config.deliver_subject)),
+                ("Delivery Subject", config.deliver_subject),
+                ("Delivery Queue Group", config.deliver_group),
+                ("Filter Subjects", config.filter_subject or ", ".join(config.filter_subjects)),
+                ("Deliver Policy", start),
+                ("Ack Policy", config.ack_policy.value),
+                ("Ack Wait", output.duration(config.ack_wait) if config.ack_wait else None),
+                ("Backoff", ", ".join(output.duration(wait) for wait in config.backoff)),
+                ("Replay Policy", config.replay_policy.value),
+                ("Maximum Deliveries", output.count(config.max_deliver) if config.max_deliver else None),
+                ("Max Ack Pending", output.count(config.max_ack_pending) if config.max_ack_pending else None),
+                ("Max Waiting Pulls", output.count(config.max_waiting) if config.max_waiting else None),
+                ("Sampling Rate", config.sample_freq),
+                ("Idle Heartbeat", output.duration(config.idle_heartbeat) if config.idle_heartbeat else None),
+                ("Flow Control", "yes" if config.flow_control else None),
+                (
+                    "Inactive Threshold",
+                    output.duration(config.inactive_threshold) if config.inactive_threshold else None,
+                ),
+                ("Priority Policy", config.priority_policy.value if config.priority_groups else None),
+                ("Priority Groups", ", ".join(config.priority_groups)),
+                *((f"Metadata {key}", value) for key, value in config.metadata.items() if not key.startswith("_nats.")),
+            ],
+            "State": [
+                ("Last Delivered Message", _pair(info.delivered.consumer_seq, info.delivered.stream_seq)),
+                ("Acknowledgment floor", _pair(info.ack_floor.consumer_seq, info.ack_floor.stream_seq)),
+                ("Outstanding Acks", output.count(info.num_ack_pending)),
+                ("Redelivered Messages", output.count(info.num_redelivered)),
+                ("Unprocessed Messages", output.count(info.num_pending)),
+                ("Waiting Pulls", output.count(info.num_waiting) if not config.deliver_subject else None),
+                ("Active Interest", output.yes_no(info.push_bound) if config.deliver_subject else None),
+                ("Paused", f"for {output.duration(info.pause_remaining)}" if info.paused else None),
+                *(
+                    (f"Group {group.group}", f"pinned client {group.pinned_client_id or 'none'}")
+                    for group in info.priority_groups
+                ),
+            ],
+            "Replication": output.cluster_facts(info.cluster),
+        },
+    )
+
+
+def _pair(consumer_seq: int, stream_seq: int) -> str:
+    return f"Consumer sequence: {consumer_seq:,} Stream sequence: {stream_seq:,}"
+
+
+@consumer.command("add", example="jetlake consumer add ORDERS worker --pull --filter orders.new")
+@click.argument("stream", required=False, shell_complete=stream_names)
+@click.argument("name", required=False)
+@config_options
+@click.option("--pull", is_flag=True, help="A pull consumer (the default without --target).")
+@click.option("--ephemeral", is_flag=True, help="An ephemeral consumer, deleted when it is no longer used.")
+@click.option(
+    "--deliver",
+    type=DELIVER,
+    help="Where to start: all, new, last, subject, a sequence like 10, a time, or how long ago like 2m.",
+)
+@click.option("--pause", metavar="DURATION", type=DURATION, help="Start paused for this long.")
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
+@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@json_option
+@command
+async def add(
+    session: Session,
+    stream: str | None,
+    name: str | None,
+    pull: bool,
+    ephemeral: bool,
+    deliver: Start | None,
+    pause: int | None,
+    config: str | None,
+    defaults: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Create consumer NAME on STREAM, ephemeral without a name. On a terminal, without options, it asks."""
+    asks = sys.stdin.isatty() and not defaults
+    if stream is None:
+        if not asks:
+            fail("stream name is missing; for example: jetlake consumer add ORDERS worker --pull", EXIT_USAGE)
+        stream = ask_stream()
+    if asks and not (given_fields(options) or pull or ephemeral or deliver or pause or config):
+        name, deliver, answers = ask_consumer(name)
+        options.update(answers)
+    if pull and options["deliver_subject"]:
+        fail("--pull and --target are mutually exclusive: a pull consumer has no target", EXIT_USAGE)
+    made = _new_config(name, options, deliver, pause, config, ephemeral=ephemeral)
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        await create_consumer(js.api, stream, made, ConsumerAction.CREATE)
+        print_info(await handle.consumer_info(made.name), as_json, f"Created consumer {stream} > {made.name}")
+
+
+def _new_config(
+    name: str | None,
+    options: dict[str, Any],
+    deliver: Start | None,
+    pause: int | None,
+    config: str | None,
+    *,
+    ephemeral: bool,
+) -> ConsumerConfig:
+    """Return the configuration of a new consumer: that of the file, and over it the options."""
+    fields = given_fields(options)
+    if deliver is not None:
+        fields.update(deliver.fields)
+    if pause:
+        until = datetime.now(UTC) + timedelta(seconds=pause / NANOSECONDS_PER_SECOND)
+        fields["pause_until"] = until.isoformat().replace("+00:00", "Z")
+    base = read_config(config, ConsumerConfig) if config else ConsumerConfig()
+    if "ack_policy" not in fields and not config:
+        fields["ack_policy"] = "none" if ephemeral and options["deliver_subject"] else "explicit"
+    fields["name"] = name or base.name or base.durable_name or next_nuid()[:8]
+    if (name or base.durable_name) and not ephemeral:
+        fields["durable_name"] = fields["name"]
+    return with_fields(base, fields)
+
+
+@consumer.command("edit", example="jetlake consumer edit ORDERS worker --max-deliver 5")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@config_options
+@click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
+@json_option
+@command
+async def edit(session: Session, stream: str, name: str, config: str | None, as_json: bool, **options: Any) -> None:
+    """Change the configuration of consumer NAME on STREAM."""
+    fields = given_fields(options)
+    if not fields and not config:
+        fail("nothing to change; use an option such as --max-deliver 5", EXIT_USAGE)
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        info = await handle.consumer_info(name)
+        base = read_config(config, ConsumerConfig) if config else info.config
+        await create_consumer(js.api, stream, with_fields(base, {**fields, "name": name}), ConsumerAction.UPDATE)
+        print_info(await handle.consumer_info(name), as_json, f"Updated consumer {stream} > {name}")
+
+
+@consumer.command("copy", example="jetlake consumer copy ORDERS worker worker-2 --max-deliver 5")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.argument("new_name")
+@config_options
+@json_option
+@command
+async def copy(session: Session, stream: str, name: str, new_name: str, as_json: bool, **options: Any) -> None:
+    """Create consumer NEW_NAME on STREAM with the configuration of NAME; options override it.
+
+    The new consumer starts where its configuration says, not at the position of NAME.
+    """
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        config = (await handle.consumer_info(name)).config
+        durable = new_name if config.durable_name else None
+        fields = {**given_fields(options), "name": new_name, "durable_name": durable}
+        await create_consumer(js.api, stream, with_fields(config, fields), ConsumerAction.CREATE)
+        print_info(await handle.consumer_info(new_name), as_json, f"Created consumer {stream} > {new_name}")
+
+
+@consumer.command("rm", example="jetlake consumer rm ORDERS worker --force")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@force_option
+@json_option
+@command
+async def remove(session: Session, stream: str, name: str, force: bool, as_json: bool) -> None:
+    """Delete consumer NAME from STREAM."""
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        await handle.consumer_info(name)
+        confirm(f"Delete consumer {stream} > {name}?", force)
+        await handle.delete_consumer(name)
+    output.tell(f"Deleted consumer {stream} > {name}", {"stream": stream, "removed": name}, as_json)
+
+
+@consumer.command("ls", example="jetlake consumer ls ORDERS")
+@click.argument("stream", shell_complete=stream_names)
+@click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
+@json_option
+@command
+async def list_consumers(session: Session, stream: str, names_only: bool, as_json: bool) -> None:
+    """List the consumers of STREAM."""
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        if names_only:
+            output.print_names(await handle.consumer_names(), as_json)
+            return
+        infos = await handle.consumers()
+    if as_json:
+        output.print_json(infos)
+    elif not infos:
+        click.echo(_none(stream))
+    else:
+        output.print_table(
+            f"Consumers of {stream}",
+            ["Name", "Kind", "Ack", "Pending", "Awaiting ack", "Redelivered", "Waiting", "Ack floor", "Delivered"],
+            [_row(info) for info in infos],
+            numbers=[3, 4, 5, 6, 7, 8],
+            spare=[8, 7, 2, 1, 6],
+        )
+
+
+def _row(info: ConsumerInfo) -> list[str]:
+    return [
+        info.name,
+        "push" if info.config.deliver_subject else "pull",
+        info.config.ack_policy.value,
+        output.count(info.num_pending),
+        output.count(info.num_ack_pending),
+        output.count(info.num_redelivered),
+        output.count(info.num_waiting),
+        output.count(info.ack_floor.stream_seq),
+        output.count(info.delivered.stream_seq),
+    ]
+
+
+@consumer.command("info", example="jetlake consumer info ORDERS worker")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@json_option
+@command
+async def show(session: Session, stream: str, name: str, as_json: bool) -> None:
+    """Show the configuration and state of consumer NAME on STREAM."""
+    async with session.jetstream() as js:
+        found = await (await js.stream(stream)).consumer_info(name)
+    print_info(found, as_json, f"Consumer {stream} > {name}, created {output.when(found.created)}")
+
+
+@consumer.command("report", example="jetlake consumer report ORDERS")
+@click.argument("stream", shell_complete=stream_names)
+@json_option
+@command
+async def report(session: Session, stream: str, as_json: bool) -> None:
+    """Compare the consumers of STREAM, the furthest behind first: pending messages, messages awaiting acks."""
+    async with session.jetstream() as js:
+        infos = await (await js.stream(stream)).consumers()
+    if as_json:
+        output.print_json(sorted(infos, key=_left, reverse=True))
+    elif infos:
+        print_report(infos)
+    else:
+        click.echo(_none(stream))
+
+
+def _none(stream: str) -> str:
+    return f"No consumers on {stream}. Create one: jetlake consumer add {stream} worker --pull"
+
+
+def _left(info: ConsumerInfo) -> int:
+    return info.num_pending + info.num_ack_pending
+
+
+def print_report(infos: list[ConsumerInfo]) -> None:
+    """Print a table of consumers, the furthest behind first."""
+    output.print_table(
+        output.plural(len(infos), "consumer"),
+        [
+            "Consumer",
+            "Kind",
+            "Ack",
+            "Pending",
+            "Awaiting ack",
+            "Redelivered",
+            "Waiting",
+            "Ack floor",
+            "Last delivered",
+        ],
+        [
+            [
+                f"{info.stream_name} > {info.name}",
+                ("push" if info.config.deliver_subject else "pull") + (", paused" if info.paused else ""),
+                info.config.ack_policy.value,
+                output.count(info.num_pending),
+                output.count(info.num_ack_pending),
+                output.count(info.num_redelivered),
+                output.count(info.num_waiting),
+                output.count(info.ack_floor.stream_seq),
+                output.when(info.delivered.last_active),
+            ]
+            for info in sorted(infos, key=_left, reverse=True)
+        ],
+        numbers=[3, 4, 5, 6, 7],
+        spare=[7, 8, 2, 6, 1],
+    )
+
+
+@consumer.command("why", example="jetlake consumer why ORDERS worker")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@json_option
+@command
+async def why(session: Session, stream: str, name: str, as_json: bool) -> None:
+    """Explain why consumer NAME on STREAM delivers nothing; exits with 1 when messages are stuck."""
+    async with session.jetstream() as js:
+        explanation = await (await js.consumer(stream, name)).explain()
+    if as_json:
+        output.print_json(explanation)
+    else:
+        click.echo(str(explanation))
+    if explanation.is_stalled:
+        raise SystemExit(EXIT_FAILED)
+
+
+@consumer.command("pause", example="jetlake consumer pause ORDERS worker 1h")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.argument("until", metavar="DURATION|TIME")
+@json_option
+@command
+async def pause(session: Session, stream: str, name: str, until: str, as_json: bool) -> None:
+    """Pause consumer NAME on STREAM for a duration, like 1h, or until a time."""
+    end: Any = until if "T" in until else DURATION.convert(until, None, None) / NANOSECONDS_PER_SECOND
+    async with session.jetstream() as js:
+        reply = await pause_consumer(js.api, stream, name, end)
+    output.print_json(reply) if as_json else click.echo(
+        f"Paused consumer {stream} > {name} until {output.when(reply.pause_until)}"
+    )
+
+
+@consumer.command("resume", example="jetlake consumer resume ORDERS worker")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@json_option
+@command
+async def resume(session: Session, stream: str, name: str, as_json: bool) -> None:
+    """Resume paused consumer NAME on STREAM."""
+    async with session.jetstream() as js:
+        reply = await pause_consumer(js.api, stream, name, None)
+    output.print_json(reply) if as_json else click.echo(f"Resumed consumer {stream} > {name}")
+
+
+@consumer.command("reset", example="jetlake consumer reset ORDERS worker --seq 100 --force")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.option(
+    "--seq", "sequence", type=int, default=0, metavar="N", help="Sequence to continue from. Default: the ack floor."
+)
+@force_option
+@json_option
+@command
+async def reset(session: Session, stream: str, name: str, sequence: int, force: bool, as_json: bool) -> None:
+    """Move consumer NAME on STREAM to another sequence."""
+    async with session.jetstream() as js:
+        handle = await js.consumer(stream, name)
+        target = f"sequence {sequence}" if sequence else "its ack floor"
+        confirm(f"Reset consumer {stream} > {name} to {target}?", force)
+        reply = await handle.reset(sequence)
+    output.print_json(reply) if as_json else click.echo(
+        f"Consumer {stream} > {name} resumes at sequence {reply.reset_seq}"
+    )
+
+
+@consumer.command("unpin", example="jetlake consumer unpin ORDERS worker jobs --force")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.argument("group", required=False)
+@force_option
+@json_option
+@command
+async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool, as_json: bool) -> None:
+    """Unpin the client of consumer NAME on STREAM, so that another is pinned."""
+    async with session.jetstream() as js:
+        handle = await js.consumer(stream, name)
+        groups = handle.config.priority_groups
+        if not group and not groups:
+            fail(f"consumer {stream} > {name} has no priority group", EXIT_USAGE)
+        confirm(f"Unpin the client of consumer {stream} > {name}?", force)
+        await handle.unpin(group or groups[0])
+    output.tell(f"Unpinned the client of consumer {stream} > {name}", {"stream": stream, "consumer": name}, as_json)
+
+
+for _command in (next_message, subscribe):
+    consumer.add_command(_command)

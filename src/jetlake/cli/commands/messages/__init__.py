@@ -1,1 +1,0 @@
-"""`jetlake pub`, `sub`, `req`, `reply` and `ack-watch`."""

@@ -1,0 +1,301 @@
+"""`jetlake server …`, `account …`, `rtt` and `serve`: the server, its clients and storage; password hashes."""
+
+from __future__ import annotations
+
+import sys
+from statistics import median
+from typing import Any
+
+import click
+import msgspec
+
+from jetlake.cli import output
+from jetlake.cli.commands.consumer import print_report as print_consumers
+from jetlake.cli.commands.stream import print_report as print_streams
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
+from jetlake.cli.shared_options import SharedCommand, SharedGroup
+from jetlake.errors import NoRespondersError
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+
+_STALL_S = 0.3
+_PASSWORD_BYTES_MAX = 72
+"""What bcrypt hashes; it leaves the rest out."""
+
+
+@click.group(cls=SharedGroup)
+def server() -> None:
+    """Inspect the server, its clients and its storage."""
+
+
+@server.command("info", example="jetlake server info")
+@json_option
+@command
+async def show(session: Session, as_json: bool) -> None:
+    """Show what the server says about itself."""
+    async with await session.connect() as client:
+        info, rtt_s = client.server_info, await client.rtt()
+    if as_json:
+        output.print_json(info)
+        return
+    output.print_facts(
+        f"Server {info.server_name}",
+        {
+            "About": [
+                ("Version", output.version(info.version, info.jetlake)),
+                ("Id", info.server_id),
+                ("Address", f"{info.host}:{info.port}"),
+                ("JetStream", "on" if info.jetstream else "off"),
+                ("Maximum Payload", output.size(info.max_payload)),
+                ("Round Trip", f"{rtt_s * 1000:.2f} ms"),
+            ]
+        },
+    )
+
+
+@server.group("report", invoke_without_command=True, example="jetlake server report")
+@json_option
+@click.pass_context
+def report(ctx: click.Context, /, **options: Any) -> None:
+    """Show every stream and consumer of the account, the largest and furthest behind first; or a report below."""
+    if ctx.invoked_subcommand is None:
+        _report(**options)
+
+
+@command
+async def _report(session: Session, as_json: bool) -> None:
+    async with session.jetstream() as js:
+        streams = sorted(await js.streams(), key=lambda info: -info.state.bytes)
+        consumers = [
+            info
+            for stream in streams
+            if stream.state.consumer_count
+            for info in await (await js.stream(stream.config.name)).consumers()
+        ]
+    if as_json:
+        output.print_json({"streams": streams, "consumers": consumers})
+        return
+    print_streams(streams)
+    if consumers:
+        print_consumers(consumers)
+
+
+async def _of_servers(session: Session, report: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Collect what every server answers to a request of the system account."""
+    answers: list[dict[str, Any]] = []
+    async with await session.connect() as client:
+        asked = client.request_many(
+            f"$SYS.REQ.SERVER.PING.{report}",
+            msgspec.json.encode(request),
+            timeout=session.timeout_s,
+            stall=_STALL_S,
+        )
+        try:
+            answers = [msgspec.json.decode(answer.data) async for answer in asked]
+        except NoRespondersError:
+            pass
+    if not answers:
+        fail("no response: this report needs a user of the system account; use --user and --password")
+    for answer in answers:
+        if answer.get("data") is None:  # Left out, or null, beside an error.
+            fail(f"{answer.get('server', {}).get('name')}: {answer.get('error', {}).get('description')}")
+    return answers
+
+
+@report.command("connections", example="jetlake server report connections --user sys --password secret --sort bytes_to")
+@click.option(
+    "--sort",
+    type=click.Choice(["cid", "subs", "pending", "msgs_to", "msgs_from", "bytes_to", "bytes_from", "idle", "uptime"]),
+    default="cid",
+    show_default=True,
+    help="Sort clients by this.",
+)
+@click.option(
+    "--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Maximum clients per server."
+)
+@json_option
+@command
+async def connections(session: Session, sort: str, top: int, as_json: bool) -> None:
+    """Show the clients of all servers; for users of the system account."""
+    answers = await _of_servers(session, "CONNZ", {"sort": sort, "limit": top, "auth": True})
+    found = [(one["server"]["name"], each) for one in answers for each in one["data"].get("connections") or ()]
+    if as_json:
+        output.print_json([{"server": name, **each} for name, each in found])
+        return
+    total = sum(one["data"].get("num_connections", 0) for one in answers)
+    output.print_table(
+        f"{output.plural(len(found), 'connection')} of {total:,} on {output.plural(len(answers), 'server')}",
+        [
+            "Id",
+            "Name",
+            "Server",
+            "Address",
+            "Account",
+            "Uptime",
+            "Pending",
+            "Msgs in",
+            "Msgs out",
+            "Bytes in",
+            "Bytes out",
+        ],
+        [
+            [
+                each["cid"],
+                each.get("name", ""),
+                name,
+                f"{each.get('ip', '')}:{each.get('port', '')}",
+                each.get("account", ""),
+                each.get("uptime", ""),
+                output.size(each.get("pending_bytes", 0)),
+                output.count(each.get("in_msgs", 0)),
+                output.count(each.get("out_msgs", 0)),
+                output.size(each.get("in_bytes", 0)),
+                output.size(each.get("out_bytes", 0)),
+            ]
+            for name, each in found
+        ],
+        numbers=[0, 6, 7, 8, 9, 10],
+        spare=[2, 3, 4, 5, 7, 8, 6],
+    )
+
+
+@report.command("jetstream", example="jetlake server report jetstream --user sys --password secret")
+@json_option
+@command
+async def jetstream(session: Session, as_json: bool) -> None:
+    """Show the storage used and available on all servers; for users of the system account."""
+    answers = await _of_servers(session, "JSZ", {})
+    if as_json:
+        output.print_json([{"server": one["server"]["name"], **one["data"]} for one in answers])
+        return
+    output.print_table(
+        f"JetStream on {output.plural(len(answers), 'server')}",
+        ["Server", "Streams", "Consumers", "Messages", "Bytes", "On disk", "In memory", "API requests", "API errors"],
+        [
+            [
+                one["server"]["name"],
+                output.count(one["data"].get("streams", 0)),
+                output.count(one["data"].get("consumers", 0)),
+                output.count(one["data"].get("messages", 0)),
+                output.size(one["data"].get("bytes", 0)),
+                _used(one["data"], "storage"),
+                _used(one["data"], "memory"),
+                output.count(one["data"].get("api", {}).get("total", 0)),
+                output.count(one["data"].get("api", {}).get("errors", 0)),
+            ]
+            for one in answers
+        ],
+        numbers=[1, 2, 3, 4, 5, 6, 7, 8],
+        spare=[8, 7, 2, 6, 4],
+    )
+
+
+def _used(data: dict[str, Any], kind: str) -> str:
+    return f"{output.size(data.get(kind, 0))} of {output.size(data.get('config', {}).get(f'max_{kind}', -1))}"
+
+
+@server.command("passwd", example="jetlake server passwd --generate")
+@click.option("--cost", type=click.IntRange(4, 31), default=11, show_default=True, help="Cost of the bcrypt hash.")
+@click.option("-g", "--generate", is_flag=True, help="Generate a password, and print it too.")
+@json_option
+@pass_session
+def passwd(_session: Session, cost: int, generate: bool, as_json: bool) -> None:
+    """Hash a password for the server's configuration; asked for on a terminal, else read from standard input."""
+    try:
+        import bcrypt
+    except ImportError:
+        fail("bcrypt is not installed: pip install 'jetlake[server]'")
+    password = _password(generate)
+    if not password or len(password.encode()) > _PASSWORD_BYTES_MAX:
+        fail(f"a password must have 1 to {_PASSWORD_BYTES_MAX} bytes", EXIT_USAGE)
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost, b"2a")).decode()
+    if as_json:
+        output.print_json({"hash": hashed, **({"password": password} if generate else {})})
+        return
+    if generate:
+        click.echo(f"Password: {password}\nHash: {hashed}")
+    else:
+        click.echo(hashed)
+
+
+def _password(generate: bool) -> str:
+    if generate:
+        import secrets
+
+        return secrets.token_urlsafe(24)
+    if sys.stdin.isatty():
+        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return typed
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+@click.group(cls=SharedGroup)
+def account() -> None:
+    """Show the account's JetStream usage and limits."""
+
+
+@account.command("info", example="jetlake account info")
+@json_option
+@command
+async def account_info(session: Session, as_json: bool) -> None:
+    """Show what the account uses of JetStream, and its limits."""
+    async with await session.connect() as client:
+        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        info = await js.account_info()
+        server_info, rtt_s = client.server_info, await client.rtt()
+    if as_json:
+        output.print_json(info)
+        return
+    limits = info.limits
+    output.print_facts(
+        "Account",
+        {
+            "Connection": [
+                ("Server", f"{server_info.server_name}, {output.version(server_info.version, server_info.jetlake)}"),
+                ("Address", session.target.shown),
+                ("Round Trip", f"{rtt_s * 1000:.2f} ms"),
+                ("Maximum Payload", output.size(server_info.max_payload)),
+            ],
+            "JetStream": [
+                ("Domain", info.domain),
+                ("Streams", f"{output.count(info.streams)} of {output.count(limits.max_streams)}"),
+                ("Consumers", f"{output.count(info.consumers)} of {output.count(limits.max_consumers)}"),
+                ("Memory", f"{output.size(info.memory)} of {output.size(limits.max_memory)}"),
+                ("Storage", f"{output.size(info.storage)} of {output.size(limits.max_storage)}"),
+                ("API Requests", f"{output.count(info.api.total)}, {output.plural(info.api.errors, 'error')}"),
+            ],
+        },
+    )
+
+
+@click.command("rtt", cls=SharedCommand, example="jetlake rtt -s nats://one:4222,nats://two:4222 --count 20")
+@click.option(
+    "--count", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Number of PINGs to each server."
+)
+@json_option
+@command
+async def rtt(session: Session, count: int, as_json: bool) -> None:
+    """Measure the round trip to each server of the target: the fastest, the median and the slowest PING."""
+    rows = []
+    for address in session.target.server.split(","):
+        target = msgspec.structs.replace(session.target, server=address)
+        async with await Session.of_target(target, session.timeout_s).connect() as client:
+            times_ns = [round(await client.rtt() * NANOSECONDS_PER_SECOND) for _ in range(count)]
+        rows.append((target.shown, min(times_ns), round(median(times_ns)), max(times_ns)))
+    if as_json:
+        output.print_json([dict(zip(("server", "min", "median", "max"), row, strict=True)) for row in rows])
+        return
+    output.print_table(
+        f"{output.plural(count, 'PING')} to each server",
+        ["Server", "Fastest", "Median", "Slowest"],
+        [[server, *map(output.duration, times_ns)] for server, *times_ns in rows],
+        numbers=[1, 2, 3],
+    )
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Run the embedded JetStream server."""
+    from jetlake.server.command import serve as run
+
+    raise SystemExit(run(list(arguments)))

@@ -1,1 +1,0 @@
-"""`jetlake server …`, `jetlake account …` and `jetlake events …`."""

@@ -1,0 +1,596 @@
+"""`jetlake stream …`: create, change, list, show, back up and delete streams."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from jetlake.cli import output
+from jetlake.cli.commands.stream_messages import get, remove_message, view
+from jetlake.cli.keyboard import ask
+from jetlake.cli.name_completion import stream_names
+from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.shared_options import SharedGroup
+from jetlake.cli.values import DURATION, PAIR, SIZE, read_config, with_fields
+from jetlake.client.api.config_options import RestoreOptions
+from jetlake.errors import ApiError
+from jetlake.model.encoding.times import parse_time
+from jetlake.model.stream import StreamConfig, StreamInfo, StreamSourceInfo
+
+if TYPE_CHECKING:
+    from jetlake.client import JetStream
+
+
+@click.group(cls=SharedGroup)
+def stream() -> None:
+    """Create, list, inspect, edit, purge and delete streams."""
+
+
+_OPTIONS = (
+    click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas."),
+    click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store messages."),
+    click.option(
+        "--retention",
+        type=click.Choice(["limits", "interest", "work", "workqueue"]),
+        help="Retention policy: remove messages by limits, when all consumers acked, or when one did.",
+    ),
+    click.option(
+        "--discard",
+        type=click.Choice(["old", "new"]),
+        help="Whether a full stream drops old messages or refuses new ones.",
+    ),
+    click.option(
+        "--discard-per-subject/--no-discard-per-subject",
+        "discard_new_per_subject",
+        default=None,
+        help="Also refuse new messages at the limit per subject.",
+    ),
+    click.option("--max-msgs", type=int, metavar="N", help="Maximum messages; -1 for unlimited."),
+    click.option("--max-msgs-per-subject", type=int, metavar="N", help="Maximum messages per subject."),
+    click.option("--max-bytes", type=SIZE, help="Maximum size, like 1GB."),
+    click.option("--max-age", type=DURATION, help="Maximum age of a message, like 7d."),
+    click.option("--max-msg-size", type=SIZE, help="Maximum size of a message."),
+    click.option("--max-consumers", type=int, metavar="N", help="Maximum consumers."),
+    click.option("--dupe-window", "duplicate_window", type=DURATION, help="How long message ids are remembered."),
+    click.option("--replicas", "num_replicas", type=int, metavar="N", help="Replicas in a cluster."),
+    click.option("--ack/--no-ack", "ack", default=None, help="Acknowledge publishes."),
+    click.option("--allow-direct/--no-allow-direct", "allow_direct", default=None, help="Answer direct gets."),
+    click.option("--allow-rollup/--no-allow-rollup", "allow_rollup_hdrs", default=None, help="Allow roll-ups."),
+    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow TTLs per message."),
+    click.option(
+        "--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Make each subject a counter."
+    ),
+    click.option("--allow-batch", "allow_atomic", is_flag=True, default=None, help="Allow atomic batches."),
+    click.option("--allow-fast-batch", "allow_batched", is_flag=True, default=None, help="Allow fast batches."),
+    click.option("--allow-schedules", "allow_msg_schedules", is_flag=True, default=None, help="Allow schedules."),
+    click.option("--deny-delete", is_flag=True, default=None, help="Refuse to delete messages, for good."),
+    click.option("--deny-purge", is_flag=True, default=None, help="Refuse to purge, for good."),
+    click.option("--compression", type=click.Choice(["none", "s2"]), help="Compression of stored blocks."),
+    click.option("--first-sequence", "first_seq", type=int, metavar="N", help="Sequence of the first message."),
+    click.option("--mirror", metavar="STREAM", help="Create a mirror of this stream."),
+    click.option(
+        "--source", "sources", multiple=True, metavar="STREAM", help="Copy from this source; may be repeated."
+    ),
+    click.option("--description", metavar="TEXT", help="Description."),
+    click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated."),
+)
+_SHORT = {"f": "file", "m": "memory", "work": "workqueue"}
+
+
+def config_options(function: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration's fields from the options that were given."""
+    fields = {name: value for name, value in options.items() if value not in (None, ())}
+    if "subjects" in fields:
+        fields["subjects"] = tuple(one.strip() for text in fields["subjects"] for one in text.split(",") if one.strip())
+    for name in ("storage", "retention"):
+        if name in fields:
+            fields[name] = _SHORT.get(fields[name], fields[name])
+    if "mirror" in fields:
+        fields["mirror"] = {"name": fields["mirror"]}
+    if "sources" in fields:
+        fields["sources"] = tuple({"name": name} for name in fields["sources"])
+    if "metadata" in fields:
+        fields["metadata"] = dict(fields["metadata"])
+    if "ack" in fields:
+        fields["no_ack"] = not fields.pop("ack")
+    return fields
+
+
+def ask_name() -> str:
+    """Ask for the stream's name."""
+    name: str = ask("Stream name")
+    return name
+
+
+def ask_subjects(name: str) -> tuple[str, ...]:
+    """Ask for the subjects, as the option has them."""
+    return (ask("Subjects to capture, separated by commas", default=name),)
+
+
+def ask_stream(name: str) -> dict[str, Any]:
+    """Ask for what matters of a new stream; the answers by the names of the options."""
+
+    def answer(question: str, default: str, kind: Any) -> Any:
+        return ask(question, default=default, type=kind)
+
+    return {
+        "subjects": ask_subjects(name),
+        "storage": answer("Storage", "file", click.Choice(["file", "memory"])),
+        "retention": answer("Retention", "limits", click.Choice(["limits", "interest", "workqueue"])),
+        "max_msgs": answer("Max messages (-1 for unlimited)", "-1", int),
+        "max_msgs_per_subject": answer("Max messages per subject (-1 for unlimited)", "-1", int),
+        "max_bytes": answer("Max bytes, such as 1GB (-1 for unlimited)", "-1", SIZE),
+        "max_age": answer("Max age, such as 7d (0 for unlimited)", "0", DURATION),
+        "max_msg_size": answer("Max message size, such as 1MB (-1 for unlimited)", "-1", SIZE),
+        "discard": answer("Discard policy", "old", click.Choice(["old", "new"])),
+        "duplicate_window": answer("Duplicate window", "2m", DURATION),
+        "num_replicas": answer("Replicas", "1", int),
+    }
+
+
+def print_info(info: StreamInfo, as_json: bool, title: str) -> None:
+    """Print a stream; `{created}` in the title is the creation time."""
+    if as_json:
+        output.print_json(info)
+        return
+    config, state = info.config, info.state
+    output.print_facts(
+        title.format(created=output.when(info.created)),
+        {
+            "Configuration": [
+                ("Description", config.description),
+                ("Subjects", ", ".join(config.subjects)),
+                ("Retention", config.retention.value),
+                ("Storage", config.storage.value),
+                ("Replicas", config.num_replicas),
+                ("Discard Policy", config.discard.value),
+                ("Acknowledgements", output.yes_no(not config.no_ack)),
+                ("Direct Get", output.yes_no(config.allow_direct)),
+                ("Sealed", "yes" if config.sealed else None),
+                ("Duplicate Window", output.duration(config.duplicate_window)),
+                ("Maximum Messages", output.count(config.max_msgs)),
+                ("Maximum Per Subject", output.count(config.max_msgs_per_subject)),
+                ("Maximum Bytes", output.size(config.max_bytes)),
+                ("Maximum Age", output.duration(config.max_age) if config.max_age else "unlimited"),
+                ("Maximum Message Size", output.size(config.max_msg_size)),
+                ("Maximum Consumers", output.count(config.max_consumers)),
+                *((f"Metadata {key}", value) for key, value in config.metadata.items() if not key.startswith("_nats.")),
+            ],
+            "State": [
+                ("Messages", output.count(state.messages)),
+                ("Bytes", output.size(state.bytes)),
+                ("FirstSeq", f"{output.count(state.first_seq)} @ {output.when(state.first_ts)}"),
+                ("LastSeq", f"{output.count(state.last_seq)} @ {output.when(state.last_ts)}"),
+                ("Deleted Messages", state.num_deleted or None),
+                ("Lost Messages", len(state.lost.msgs or ()) if state.lost else None),
+                ("Subjects", output.count(state.num_subjects)),
+                ("Active Consumers", output.count(state.consumer_count)),
+            ],
+            "Replication": output.cluster_facts(info.cluster),
+            "Copied from": [
+                (f"{kind} {source.name}", _copying(source))
+                for kind, sources in (("Mirror of", (info.mirror,) if info.mirror else ()), ("Source", info.sources))
+                for source in sources
+            ],
+        },
+    )
+
+
+def _copying(source: StreamSourceInfo) -> str:
+    """Write how far a mirror or source is."""
+    trouble = f", {source.error.description}" if source.error is not None else ""
+    return f"lag {output.count(source.lag)}, {output.last_contact(source.active)}{trouble}"
+
+
+_OVERLAP = 10065
+
+
+@asynccontextmanager
+async def _overlaps_named(js: JetStream, config: StreamConfig) -> AsyncIterator[None]:
+    """Add to a refusal for overlapping subjects which stream captures which of them."""
+    try:
+        yield
+    except ApiError as error:
+        if error.err_code != _OVERLAP:
+            raise
+        found = [(subject, await js.stream_names(subject=subject)) for subject in config.subjects]
+        told = [
+            f"{subject!r} with {', '.join(others)}"
+            for subject, names in found
+            if (others := [name for name in names if name != config.name])
+        ]
+        if not told:
+            raise
+        fail(f"{error.description} ({error.err_code}): {'; '.join(told)}")
+
+
+@stream.command("add", example="jetlake stream add ORDERS --subjects 'orders.>' --max-age 7d")
+@click.argument("name", required=False)
+@config_options
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
+@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@json_option
+@command
+async def add(
+    session: Session, name: str | None, config: str | None, defaults: bool, as_json: bool, **options: Any
+) -> None:
+    """Create stream NAME; on a terminal, without options, it asks."""
+    asks = sys.stdin.isatty() and not defaults
+    if name is None:
+        if not asks:
+            fail("stream name is missing; for example: jetlake stream add ORDERS --subjects 'orders.>'", EXIT_USAGE)
+        name = ask_name()
+    fields = given_fields(options)
+    if asks and not fields and not config:
+        fields = given_fields(ask_stream(name))
+    base = read_config(config, StreamConfig) if config else StreamConfig()
+    wanted = with_fields(base, {**fields, "name": name})
+    if asks and not wanted.subjects and not wanted.mirror and not wanted.sources:
+        wanted = with_fields(wanted, given_fields({"subjects": ask_subjects(name)}))
+    async with session.jetstream() as js:
+        async with _overlaps_named(js, wanted):
+            created = await js.create_stream(wanted)
+        print_info(await created.info(), as_json, f"Created stream {name}")
+
+
+@stream.command("copy", example="jetlake stream copy ORDERS RETURNS --subjects 'returns.>'")
+@click.argument("source", shell_complete=stream_names)
+@click.argument("name")
+@config_options
+@json_option
+@command
+async def copy(session: Session, source: str, name: str, as_json: bool, **options: Any) -> None:
+    """Create stream NAME with the configuration of stream SOURCE, without its messages; options override it."""
+    if name == source:
+        fail(f"the copy of {name} needs another name", EXIT_USAGE)
+    async with session.jetstream() as js:
+        origin = (await js.stream(source)).config
+        wanted = with_fields(origin, {"sealed": False, **given_fields(options), "name": name})
+        async with _overlaps_named(js, wanted):
+            created = await js.create_stream(wanted)
+        print_info(await created.info(), as_json, f"Created stream {name} with the configuration of {source}")
+
+
+@stream.command("edit", example="jetlake stream edit ORDERS --max-age 30d")
+@click.argument("name", shell_complete=stream_names)
+@config_options
+@click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@force_option
+@json_option
+@command
+async def edit(
+    session: Session, name: str, config: str | None, dry_run: bool, force: bool, as_json: bool, **options: Any
+) -> None:
+    """Change the configuration of stream NAME; on a terminal, what changes is shown first."""
+    fields = given_fields(options)
+    if not fields and not config:
+        fail("nothing to change; use an option such as --max-age 7d", EXIT_USAGE)
+    async with session.jetstream() as js:
+        handle = await js.stream(name)
+        base = read_config(config, StreamConfig) if config else handle.config
+        wanted = with_fields(base, {**fields, "name": name})
+        changes = _changes(handle.config, wanted)
+        if dry_run:
+            _print_changes(changes, as_json)
+            return
+        if sys.stdin.isatty() and not force:
+            click.echo(_told(changes), err=True)
+            confirm(f"Apply these changes to stream {name}?", force)
+        async with _overlaps_named(js, wanted):
+            await handle.update(wanted)
+        print_info(await handle.info(), as_json, f"Updated stream {name}")
+
+
+def _changes(old: StreamConfig, new: StreamConfig) -> dict[str, tuple[Any, Any]]:
+    """List the fields that differ, with both values."""
+    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    keys = [*before, *(key for key in after if key not in before)]
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def _print_changes(changes: dict[str, tuple[Any, Any]], as_json: bool) -> None:
+    if as_json:
+        output.print_json({key: {"from": old, "to": new} for key, (old, new) in changes.items()})
+    else:
+        click.echo(_told(changes) or "No changes")
+
+
+def _told(changes: dict[str, tuple[Any, Any]]) -> str:
+    """Write the changes for people, one a line, with values as in the configuration's JSON."""
+    return "\n".join(
+        f"{key}: {msgspec.json.encode(old).decode()} -> {msgspec.json.encode(new).decode()}"
+        for key, (old, new) in changes.items()
+    )
+
+
+@stream.command("seal", example="jetlake stream seal ORDERS --force")
+@click.argument("name", shell_complete=stream_names)
+@force_option
+@json_option
+@command
+async def seal(session: Session, name: str, force: bool, as_json: bool) -> None:
+    """Seal stream NAME: no message can be added, changed or removed afterwards. This can't be undone."""
+    async with session.jetstream() as js:
+        handle = await js.stream(name)
+        confirm(f"Permanently seal stream {name}?", force)
+        await handle.update(sealed=True)
+        print_info(await handle.info(), as_json, f"Sealed stream {name}")
+
+
+@stream.command("rm", example="jetlake stream rm ORDERS --force")
+@click.argument("name", shell_complete=stream_names)
+@force_option
+@json_option
+@command
+async def remove(session: Session, name: str, force: bool, as_json: bool) -> None:
+    """Delete stream NAME with all its messages and consumers."""
+    async with session.jetstream() as js:
+        handle = await js.stream(name)
+        confirm(f"Delete stream {name} with {output.plural((await handle.info()).state.messages, 'message')}?", force)
+        await handle.delete()
+    output.tell(f"Deleted stream {name}", {"removed": name}, as_json)
+
+
+@stream.command("purge", example="jetlake stream purge ORDERS --subject orders.test --force")
+@click.argument("name", shell_complete=stream_names)
+@click.option("--subject", default="", metavar="SUBJECT", help="Only messages whose subject matches.")
+@click.option("--seq", "before", type=int, default=0, metavar="N", help="Only messages before this sequence.")
+@click.option("--keep", type=int, default=0, metavar="N", help="Keep the newest N.")
+@force_option
+@json_option
+@command
+async def purge(session: Session, name: str, subject: str, before: int, keep: int, force: bool, as_json: bool) -> None:
+    """Remove messages from stream NAME."""
+    async with session.jetstream() as js:
+        handle = await js.stream(name)
+        confirm(f"Purge stream {name}?", force)
+        purged = await handle.purge(subject=subject, before=before, keep=keep)
+    output.tell(f"Purged {output.plural(purged, 'message')} from stream {name}", {"purged": purged}, as_json)
+
+
+_NONE = "No streams. Create one: jetlake stream add ORDERS --subjects 'orders.>'"
+
+names_option = click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
+
+
+@stream.command("ls", example="jetlake stream ls --subject orders.new")
+@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
+@names_option
+@json_option
+@command
+async def list_streams(session: Session, subject: str, names_only: bool, as_json: bool) -> None:
+    """List streams."""
+    async with session.jetstream() as js:
+        if names_only:
+            output.print_names(await js.stream_names(subject=subject), as_json)
+            return
+        infos = await js.streams(subject=subject)
+    if not infos and not as_json:
+        click.echo(_NONE)
+    else:
+        _print_list("Streams", infos, as_json)
+
+
+def _print_list(title: str, infos: list[StreamInfo], as_json: bool) -> None:
+    if as_json:
+        output.print_json(infos)
+        return
+    output.print_table(
+        title,
+        ["Name", "Subjects", "Retention", "Storage", "Messages", "Size", "Consumers", "Last message"],
+        [
+            [
+                info.config.name,
+                ", ".join(info.config.subjects),
+                info.config.retention.value,
+                info.config.storage.value,
+                output.count(info.state.messages),
+                output.size(info.state.bytes),
+                output.count(info.state.consumer_count),
+                output.when(info.state.last_ts),
+            ]
+            for info in infos
+        ],
+        numbers=[4, 5, 6],
+        spare=[3, 2, 1, 7],
+    )
+
+
+@stream.command("find", example="jetlake stream find --empty --idle 30d")
+@click.option("--subject", metavar="SUBJECT", default="", help="Streams that capture this subject.")
+@click.option("--empty", is_flag=True, default=None, help="Streams without messages.")
+@click.option("--idle", type=DURATION, help="Streams without a new message for this long.")
+@click.option("--created", type=DURATION, help="Streams created within this time.")
+@click.option("--consumers", type=click.IntRange(0), metavar="N", help="Streams with at most N consumers.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Streams with at most N replicas.")
+@click.option("--sourced", is_flag=True, default=None, help="Streams that copy from sources.")
+@click.option("--mirrored", is_flag=True, default=None, help="Streams that are mirrors.")
+@click.option("--leader", metavar="SERVER", help="Streams that this server of a cluster leads.")
+@click.option("--invert", is_flag=True, help="List the streams that do not match instead.")
+@names_option
+@json_option
+@command
+async def find(session: Session, invert: bool, names_only: bool, as_json: bool, **wanted: Any) -> None:
+    """List the streams that match all of the options."""
+    tests = _tests({name: value for name, value in wanted.items() if value not in (None, "")})
+    if not tests and not wanted["subject"]:
+        fail("no condition given; use an option such as --empty or --idle 30d", EXIT_USAGE)
+    async with session.jetstream() as js:
+        infos = await js.streams()
+        taking = set(await js.stream_names(subject=wanted["subject"]))
+    found = [info for info in infos if (info.config.name in taking and all(fits(info) for fits in tests)) is not invert]
+    if names_only:
+        output.print_names([info.config.name for info in found], as_json)
+    elif not found and not as_json:
+        click.echo("No matching streams")
+    else:
+        _print_list(f"{output.plural(len(found), 'stream')} of {len(infos):,}", found, as_json)
+
+
+def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
+    """Make one function for each condition, by the name of its option."""
+    now_ns = time.time_ns()
+
+    def idle(info: StreamInfo) -> bool:
+        # A stream that never had a message is idle since it was made.
+        last = info.state.last_ts
+        return bool(now_ns - parse_time(info.created if last.startswith("0001-") else last) >= wanted["idle"])
+
+    tests: dict[str, Callable[[StreamInfo], bool]] = {
+        "empty": lambda info: not info.state.messages,
+        "idle": idle,
+        "created": lambda info: now_ns - parse_time(info.created) <= wanted["created"],
+        "consumers": lambda info: info.state.consumer_count <= wanted["consumers"],
+        "replicas": lambda info: info.config.num_replicas <= wanted["replicas"],
+        "sourced": lambda info: bool(info.config.sources),
+        "mirrored": lambda info: info.config.mirror is not None,
+        "leader": lambda info: info.cluster is not None and info.cluster.leader == wanted["leader"],
+    }
+    return [test for name, test in tests.items() if name in wanted]
+
+
+@stream.command("report", example="jetlake stream report")
+@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
+@json_option
+@command
+async def report(session: Session, subject: str, as_json: bool) -> None:
+    """Compare streams, the largest first: messages, size, consumers, deleted and lost messages, replicas."""
+    async with session.jetstream() as js:
+        infos = sorted(await js.streams(subject=subject), key=lambda info: -info.state.bytes)
+    if as_json:
+        output.print_json(infos)
+    else:
+        print_report(infos)
+
+
+def print_report(infos: list[StreamInfo]) -> None:
+    """Print the table of streams, and a second one of mirrors and sources if there are any."""
+    if not infos:
+        click.echo(_NONE)
+        return
+    total_bytes = sum(info.state.bytes for info in infos)
+    output.print_table(
+        f"{output.plural(len(infos), 'stream')}, {output.size(total_bytes)}",
+        ["Stream", "Messages", "Size", "Subjects", "Consumers", "Deleted", "Lost", "Replicas", "Last message"],
+        [
+            [
+                info.config.name,
+                output.count(info.state.messages),
+                output.size(info.state.bytes),
+                output.count(info.state.num_subjects),
+                output.count(info.state.consumer_count),
+                output.count(info.state.num_deleted),
+                output.count(len(info.state.lost.msgs or ()) if info.state.lost else 0),
+                info.config.num_replicas,
+                output.when(info.state.last_ts),
+            ]
+            for info in infos
+        ],
+        numbers=[1, 2, 3, 4, 5, 6, 7],
+        spare=[7, 5, 3, 8, 4, 6],
+    )
+    copies = [
+        [info.config.name, kind, source.name, output.count(source.lag), output.last_contact(source.active)]
+        for info in infos
+        for kind, sources in (("mirror", (info.mirror,) if info.mirror else ()), ("source", info.sources))
+        for source in sources
+    ]
+    if copies:
+        output.print_table(
+            "Mirrors and sources", ["Stream", "Kind", "Copied from", "Lag", "State"], copies, numbers=[3]
+        )
+
+
+@stream.command("info", example="jetlake stream info ORDERS")
+@click.argument("name", shell_complete=stream_names)
+@json_option
+@command
+async def show(session: Session, name: str, as_json: bool) -> None:
+    """Show the configuration and state of stream NAME."""
+    async with session.jetstream() as js:
+        print_info((await js.stream(name)).cached_info, as_json, f"Stream {name}, created {{created}}")
+
+
+@stream.command("subjects", example="jetlake stream subjects ORDERS --filter 'orders.eu.*'")
+@click.argument("name", shell_complete=stream_names)
+@click.option("--filter", "pattern", default=">", show_default=True, help="Only subjects that match.")
+@json_option
+@command
+async def subjects(session: Session, name: str, pattern: str, as_json: bool) -> None:
+    """Show the subjects in stream NAME and their numbers of messages."""
+    async with session.jetstream() as js:
+        info = await (await js.stream(name)).info(subjects_filter=pattern)
+    held = dict(sorted(info.state.subjects.items(), key=lambda pair: (-pair[1], pair[0])))
+    if as_json:
+        output.print_json(held)
+    else:
+        rows = [[subject, output.count(number)] for subject, number in held.items()]
+        title = f"{output.plural(len(held), 'subject')} in {name}"
+        output.print_table(title, ["Subject", "Messages"], rows, numbers=[1])
+
+
+@stream.command(example="jetlake stream backup ORDERS backups/orders")
+@click.argument("name", shell_complete=stream_names)
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option("--no-consumers", is_flag=True, help="Leave the consumers out.")
+@json_option
+@command
+async def backup(session: Session, name: str, folder: str, no_consumers: bool, as_json: bool) -> None:
+    """Back up stream NAME with its consumers to FOLDER, in the format of the nats command."""
+    async with session.jetstream() as js:
+        handle = await js.stream(name)
+        with output.Bar(f"Backing up {name}", handle.cached_info.state.bytes) as bar:
+            taken = await handle.backup(folder, consumers=not no_consumers, progress=bar.show)
+    if as_json:
+        output.print_json({"stream": name, "messages": taken.state.messages, "bytes": taken.size, "folder": folder})
+    else:
+        messages = output.plural(taken.state.messages, "message")
+        click.echo(f"Backed up stream {name} to {folder}: {messages}, {output.size(taken.size)}")
+
+
+@stream.command(example="jetlake stream restore backups/orders --name ORDERS2")
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option("--name", metavar="NAME", help="Name of the new stream. Default: the name in the backup.")
+@click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas.")
+@click.option("--config", metavar="FILE", help="Read the configuration from a JSON file instead of the backup.")
+@json_option
+@command
+async def restore(
+    session: Session, folder: str, name: str | None, subjects: tuple[str, ...], config: str | None, as_json: bool
+) -> None:
+    """Restore a stream from the backup in FOLDER, with its messages and consumers."""
+    base = read_config(config, StreamConfig) if config else None
+    changes: RestoreOptions = {}
+    if name:
+        changes["name"] = name
+    if subjects:
+        changes["subjects"] = [one.strip() for text in subjects for one in text.split(",") if one.strip()]
+    async with session.jetstream() as js:
+        with output.Bar("Restoring", 0) as bar:
+            restored = await js.restore(folder, base, progress=bar.show, **changes)
+        info = restored.cached_info
+    if as_json:
+        output.print_json(info)
+    else:
+        held = (
+            f"{output.plural(info.state.messages, 'message')}, {output.plural(info.state.consumer_count, 'consumer')}"
+        )
+        click.echo(f"Restored stream {info.config.name}: {held}")
+
+
+for _command in (get, remove_message, view):
+    stream.add_command(_command)

@@ -1,1 +1,0 @@
-"""`jetlake stream …`."""

@@ -1,1 +1,0 @@
-"""Read buffers as Arrow columns, without an object per message."""

@@ -1,1 +1,0 @@
-"""Payloads as struct columns."""

@@ -1,1 +1,0 @@
-"""Where a read begins and ends, and the values that options' texts become."""

@@ -1,1 +1,0 @@
-"""Ranges of messages, read to their end as columns and rows."""

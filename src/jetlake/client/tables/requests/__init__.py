@@ -1,1 +1,0 @@
-"""Requests over one blocking connection."""

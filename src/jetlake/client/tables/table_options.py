@@ -1,0 +1,162 @@
+"""What a table is read from and what its rows hold, as one frozen value that is checked when it is built."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from jetlake.client.tables.option_values import subject_filters
+from jetlake.client.tables.positions import EARLIEST, LATEST, Position, parse_position
+from jetlake.errors import InvalidOptionError
+from jetlake.model.encoding.durations import nanoseconds
+
+Place = int | str | datetime.datetime | datetime.timedelta
+"""A sequence, a time, how long ago, or a text: `earliest`, `latest`, `last:100`, `-10 minutes`."""
+PayloadFormat = Literal["raw", "json", "avro"]
+BadRows = Literal["fail", "column"]
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_COLUMNS: dict[str, pa.DataType] = {
+    "stream": pa.string(),
+    "sequence": pa.int64(),
+    "subject": pa.string(),
+    "timestamp": pa.timestamp("ns", tz="UTC"),
+    "headers": pa.map_(pa.string(), pa.list_(pa.string())),
+    "data": pa.binary(),
+    "msg_id": pa.string(),
+    "size": pa.int64(),
+    "headers_raw": pa.binary(),
+    "bad_data": pa.binary(),
+    "bad_reason": pa.string(),
+}
+_DEFAULT = ("sequence", "subject", "timestamp", "headers")
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What to read, from where to where, and what to make of it."""
+
+    subjects: tuple[str, ...] = ()
+    """Filters; none means all."""
+    start: Position = EARLIEST
+    end: Position = LATEST
+    columns: tuple[str, ...] = ()
+    """The columns of the rows; none means the usual ones."""
+    payload: PayloadFormat = "raw"
+    value_type: pa.StructType | None = None
+    """The type of `value`; None to find it in the first payloads."""
+    avro_schema: str = ""
+    bad_rows: BadRows = "fail"
+    fail_on_data_loss: bool = True
+    reader: str = "auto"
+    direct_below: int = 20_000
+    batch_rows: int = 65_536
+
+    def row_schema(self, value_type: pa.StructType | None) -> pa.Schema:
+        """Return the schema of the rows, with that type of `value`."""
+        names = self.columns
+        if not names and self.payload == "raw":
+            names = (*_DEFAULT, "data")
+        elif not names:
+            names = (*_DEFAULT, "value", *(("bad_data", "bad_reason") if self.bad_rows == "column" else ()))
+        return pa.schema([(name, value_type if name == "value" else _COLUMNS[name]) for name in names])
+
+
+def table_options(
+    *,
+    subjects: str | Iterable[str] = (),
+    start: Place = "earliest",
+    end: Place = "latest",
+    columns: Iterable[str] | None = None,
+    payload: PayloadFormat = "raw",
+    schema: pa.Schema | pa.StructType | Mapping[str, pa.DataType] | None = None,
+    avro_schema: str | Mapping[str, Any] | None = None,
+    bad_rows: BadRows = "fail",
+    fail_on_data_loss: bool = True,
+    reader: str = "auto",
+    batch_rows: int = 65_536,
+) -> TableOptions:
+    """Return the options from what a caller gave; `Stream.table` describes each.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    _check_choice("payload", payload, ("raw", "json", "avro"))
+    _check_choice("bad_rows", bad_rows, ("fail", "column"))
+    _check_choice("reader", reader, ("auto", "consumer", "direct", "leader"))
+    if (payload == "avro") != (avro_schema is not None):
+        raise InvalidOptionError("payload='avro' and avro_schema go together")
+    if schema is not None and payload != "json":
+        raise InvalidOptionError("schema is for payload='json'")
+    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
+        raise InvalidOptionError(f"batch_rows is 1 or more, not {batch_rows!r}")
+    try:
+        filters = subject_filters([subjects] if isinstance(subjects, str) else subjects)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InvalidOptionError(f"subjects: {error}") from None
+    return TableOptions(
+        subjects=filters,
+        start=_position("start", start),
+        end=_position("end", end),
+        columns=_checked_columns(columns, payload),
+        payload=payload,
+        value_type=_struct_type(schema),
+        avro_schema=avro_schema if isinstance(avro_schema, str) else json.dumps(avro_schema) if avro_schema else "",
+        bad_rows=bad_rows,
+        fail_on_data_loss=fail_on_data_loss,
+        reader=reader,
+        batch_rows=batch_rows,
+    )
+
+
+def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidOptionError(f"{option} is one of {', '.join(choices)}, not {value!r}")
+
+
+def _position(option: str, place: object) -> Position:
+    if isinstance(place, int):
+        place = f"seq:{place}"
+    if isinstance(place, datetime.timedelta):
+        return Position("ago", nanoseconds(place))
+    if isinstance(place, datetime.datetime):
+        if place.tzinfo is None:
+            raise InvalidOptionError(f"{option}: give the time a time zone, such as datetime.UTC")
+        return Position("time", (place - _EPOCH) // datetime.timedelta(microseconds=1) * 1000)
+    if isinstance(place, datetime.date):
+        at = f"datetime.datetime({place.year}, {place.month}, {place.day}, tzinfo=datetime.UTC)"
+        raise InvalidOptionError(f"{option}: a date is no point in time, for days begin at other times elsewhere: {at}")
+    if not isinstance(place, str):
+        raise InvalidOptionError(
+            f"{option}={place!r} is no position: give a sequence, a datetime, a timedelta (how long ago) or a text"
+        )
+    try:
+        return parse_position(place)
+    except ValueError as error:
+        raise InvalidOptionError(f"{option}={place!r}: {error}") from None
+
+
+def _checked_columns(columns: Iterable[str] | None, payload: str) -> tuple[str, ...]:
+    if columns is None:
+        return ()
+    names = tuple(dict.fromkeys(columns))
+    decoded = [name for name in names if name in ("value", "bad_data", "bad_reason")]
+    if decoded and payload == "raw":
+        raise InvalidOptionError(f"column {decoded[0]} needs payload='json' or 'avro'")
+    unknown = [name for name in names if name != "value" and name not in _COLUMNS]
+    if unknown or not names:
+        raise InvalidOptionError(f"columns are some of value, {', '.join(_COLUMNS)}, not {unknown or columns!r}")
+    return names
+
+
+def _struct_type(schema: Any) -> pa.StructType | None:
+    if schema is None or isinstance(schema, pa.StructType):
+        return schema
+    try:
+        return pa.struct(list(schema.items()) if isinstance(schema, Mapping) else list(schema))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise InvalidOptionError(f"schema is a pyarrow schema or struct type, or types by name: {error}") from None

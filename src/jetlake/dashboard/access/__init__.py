@@ -1,1 +1,0 @@
-"""Who uses the dashboard: logins, sessions, and the limit on failed logins."""

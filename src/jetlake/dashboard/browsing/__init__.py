@@ -1,1 +1,0 @@
-"""Reads what a server holds, for pages that show it."""

@@ -1,0 +1,250 @@
+"""Key-value buckets and object stores: their keys, revisions, objects and contents; putting and deleting them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from jetlake.client.kv.entry import from_stored
+from jetlake.client.objects.info import ObjectInfo
+from jetlake.client.streams.buckets import check_bucket
+from jetlake.client.streams.stored_message import StoredMessage
+from jetlake.client.streams.stream import Stream
+from jetlake.dashboard.changes import Done, Prepared, arguments, jetlake, typed_text
+from jetlake.dashboard.messages import MessagePages, held_subjects, newest_messages, shown_message
+from jetlake.dashboard.viewers import Viewers
+from jetlake.dashboard.views import KV_PREFIX, listing_of
+from jetlake.dashboard.watching.listing import Listing, listed
+from jetlake.dashboard.watching.server_api import ServerApi
+from jetlake.dashboard.web import json_answer
+from jetlake.errors import InvalidOptionError, KeyNotFoundError
+from jetlake.model.encoding.times import format_time
+
+HISTORY_MAX = 64
+"""A bucket keeps no more revisions of a key."""
+
+
+async def keys_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
+    """Return one page of a bucket's keys, each with its newest entry, which may be the marker of a deleted key."""
+    stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
+    prefix = _prefix(stream, bucket)
+    subjects, total = await held_subjects(api, stream.name, f"{prefix}>")
+    page = listed(
+        subjects, listing, search=lambda one: one[len(prefix) :], orders={}, shown=lambda one: {"subject": one}
+    )
+    entries = await newest_messages(stream, (row["subject"] for row in page["rows"]))
+    rows = [_shown(bucket, prefix, message) for message in entries]
+    return {**page, "rows": rows, "total": total, "stream": stream.name, "status": _status(stream)}
+
+
+async def key_history(api: ServerApi, bucket: str, key: str) -> dict[str, Any]:
+    """Return the revisions of a key, newest first."""
+    stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
+    prefix, state = _prefix(stream, bucket), stream.cached_info.state
+    pages = MessagePages(stream, prefix + key)
+    found = await pages.before(state.last_seq + 1, HISTORY_MAX, max(state.first_seq, 1))
+    return {"rows": [_shown(bucket, prefix, message) for message in reversed(found)]}
+
+
+def _prefix(stream: Stream, bucket: str) -> str:
+    """Return what the subjects begin with: a mirror holds those of its origin."""
+    mirror = stream.config.mirror
+    return f"$KV.{bucket if mirror is None else mirror.name.removeprefix(KV_PREFIX)}."
+
+
+def _shown(bucket: str, prefix: str, message: StoredMessage) -> dict[str, Any]:
+    key = message.subject.removeprefix(prefix)
+    entry = from_stored(bucket, key, message)
+    return {**shown_message(message), "key": key, "revision": entry.revision, "operation": entry.operation.value}
+
+
+def _status(stream: Stream) -> dict[str, Any]:
+    config, state = stream.config, stream.cached_info.state
+    return {
+        "values": state.messages,
+        "bytes": state.bytes,
+        "history": config.max_msgs_per_subject,
+        "ttl_s": config.max_age / 1e9,
+        "storage": config.storage.value,
+        "replicas": config.num_replicas,
+        "mirror": "" if config.mirror is None else config.mirror.name,
+    }
+
+
+async def objects_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
+    """Return one page of a store's objects."""
+    store = await api.jetstream.object_store(check_bucket(bucket))
+    infos = await store.list()
+    orders = {"name": lambda one: one.name, "size": lambda one: one.size, "time": lambda one: one.modified_ns}
+    return listed(
+        infos, listing, search=lambda one: f"{one.name} {one.description}", orders=orders, shown=_shown_object
+    )
+
+
+def _shown_object(info: ObjectInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": info.digest,
+        "description": info.description,
+        "metadata": info.metadata,
+        "headers": info.headers,
+        "time": format_time(info.modified_ns),
+        "link": "" if info.link is None else f"{info.link.bucket}/{info.link.name}",
+    }
+
+
+async def object_content(api: ServerApi, bucket: str, name: str) -> AsyncIterator[bytes]:
+    """Return the pieces of an object's content, as they are read: an object may be larger than memory.
+
+    Raises:
+        ObjectNotFoundError: there is none; raised before the first piece.
+    """
+    store = await api.jetstream.object_store(check_bucket(bucket))
+    await store.info(name)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        async with store.open(name) as reader:
+            async for piece in reader:
+                yield piece
+
+    return pieces()
+
+
+class _Put(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    key: str
+    value: str
+    """In base64: any bytes."""
+
+
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    key: str
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    name: str
+
+
+async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Put, given)
+    try:
+        value = b64decode(wanted.value, validate=True)
+    except ValueError:
+        raise InvalidOptionError("the value is not base64") from None
+    bucket = await api.jetstream.key_value(check_bucket(wanted.bucket))
+    try:
+        entry = await bucket.get(wanted.key)
+        before, revision = f"{len(entry.value):,} bytes, revision {entry.revision:,}", entry.revision
+    except KeyNotFoundError:
+        before, revision = "", 0
+
+    async def run() -> Done:
+        # What was shown is what is replaced: a value that somebody put meanwhile stays.
+        number = await (bucket.update(wanted.key, value, revision) if revision else bucket.create(wanted.key, value))
+        return Done(f"Stored {wanted.key} as revision {number:,}.")
+
+    text = typed_text(value)
+    file = "" if text is not None else "The value is not text: the command reads it from standard input."
+    if revision:
+        words = ["update", wanted.bucket, wanted.key, "-" if text is None else text, str(revision)]
+    else:
+        words = ["create", wanted.bucket, wanted.key, *([] if text is None else [text])]
+    return Prepared(
+        f"Put {wanted.key} in {wanted.bucket}",
+        jetlake("kv", words[0], arguments=words[1:]),
+        run,
+        [(wanted.key, before, f"{len(value):,} bytes")],
+        file=file,
+    )
+
+
+async def _remove(api: ServerApi, given: dict[str, Any], *, purge: bool) -> Prepared:
+    wanted = arguments(_Key, given)
+    bucket = await api.jetstream.key_value(check_bucket(wanted.bucket))
+
+    async def run() -> Done:
+        await (bucket.purge(wanted.key) if purge else bucket.delete(wanted.key))
+        return Done(f"Deleted {wanted.key}" + (" and its history." if purge else "."))
+
+    return Prepared(
+        f"{'Purge' if purge else 'Delete'} {wanted.key} of {wanted.bucket}",
+        jetlake("kv", "purge" if purge else "rm", "--force", arguments=[wanted.bucket, wanted.key]),
+        run,
+        [(wanted.key, "exists", "deleted with its history" if purge else "deleted; history kept")],
+        "Earlier values of the key can't be recovered." if purge else "",
+    )
+
+
+async def _delete(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    return await _remove(api, given, purge=False)
+
+
+async def _purge(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    return await _remove(api, given, purge=True)
+
+
+async def _delete_object(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Object, given)
+    store = await api.jetstream.object_store(check_bucket(wanted.bucket))
+    info = await store.info(wanted.name)
+
+    async def run() -> Done:
+        await store.delete(wanted.name)
+        return Done(f"Deleted object {wanted.name}.")
+
+    return Prepared(
+        f"Delete object {wanted.name} of {wanted.bucket}",
+        jetlake("object", "rm", "--force", arguments=[wanted.bucket, wanted.name]),
+        run,
+        [("size", f"{info.size:,} bytes", "0")],
+        "The object can't be recovered.",
+    )
+
+
+BUCKET_CHANGES = {
+    "key.put": _put,
+    "key.delete": _delete,
+    "key.purge": _purge,
+    "object.delete": _delete_object,
+}
+
+
+def bucket_routes(viewers: Viewers) -> list[Route]:
+    """Make the routes."""
+
+    async def keys(request: Request) -> Response:
+        api = (await viewers.viewer(request)).api
+        return json_answer(await keys_page(api, request.path_params["bucket"], listing_of(request)))
+
+    async def history(request: Request) -> Response:
+        api = (await viewers.viewer(request)).api
+        return json_answer(await key_history(api, request.path_params["bucket"], request.query_params.get("key", "")))
+
+    async def objects(request: Request) -> Response:
+        api = (await viewers.viewer(request)).api
+        return json_answer(await objects_page(api, request.path_params["bucket"], listing_of(request)))
+
+    async def content(request: Request) -> Response:
+        api, name = (await viewers.viewer(request)).api, request.query_params.get("name", "")
+        chunks = await object_content(api, request.path_params["bucket"], name)
+        # Always a download: an object may be an HTML page written by someone else.
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"}
+        return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
+
+    return [
+        Route("/api/buckets/{bucket}/keys", keys),
+        Route("/api/buckets/{bucket}/history", history),
+        Route("/api/object-stores/{bucket}/objects", objects),
+        Route("/api/object-stores/{bucket}/content", content),
+    ]

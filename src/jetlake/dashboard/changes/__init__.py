@@ -1,1 +1,0 @@
-"""What can be changed: each change is prepared, shown with its command, and run when it is confirmed."""

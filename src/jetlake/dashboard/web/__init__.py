@@ -1,1 +1,0 @@
-"""What every route shares: checks of requests, answers, events."""

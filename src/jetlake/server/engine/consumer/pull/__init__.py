@@ -1,1 +1,0 @@
-"""Pull delivery, pull requests and their queue, the policies of priority groups."""

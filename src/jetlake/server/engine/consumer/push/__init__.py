@@ -1,1 +1,0 @@
-"""Push delivery, flow control and rate limit."""

@@ -1,1 +1,0 @@
-"""The archive of a stream as the source reads it."""

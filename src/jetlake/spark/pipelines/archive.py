@@ -1,0 +1,471 @@
+"""The archive: a stream as files in folders, every message once, with everything that a replay needs.
+
+An archive's checkpoint says where each batch ends, and its own record says how many messages it should hold. A batch is
+checked to continue the stream of the batch before, added to the folder or table, and then added to the record; each of
+the three may be repeated after a crash. `read_archive` reads these files, and files of others that have the columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+from jetlake.client.tables.option_values import names_text
+from jetlake.client.tables.planning import StreamOffset
+from jetlake.client.tables.stream_api import ask
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.delta_sink import DeltaSink, check_delta_path, compact_delta, read_delta
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import FORMATS, Compacted, FolderSink, compact, finish_compaction, noted_rows
+from jetlake.spark.pipelines.lake_lock import LakeLock, claim_checkpoint, claim_folder, locked
+from jetlake.spark.pipelines.runner import Run
+from jetlake.spark.pipelines.settings import PipelineSettings, check_source
+from jetlake.spark.pipelines.utc import utc_date, utc_hour
+from jetlake.spark.source.lake import NOTES
+from jetlake.spark.source.offsets import logged_offset
+
+ARCHIVE_COLUMNS = (
+    "stream string, sequence bigint, subject string, timestamp timestamp, headers map<string,array<string>>, "
+    "data binary"
+)
+"""The columns of every archive, without the columns of its folders."""
+RAW_HEADERS = "headers_raw binary"
+"""The column that an archive has when the headers' own bytes were asked for."""
+ARCHIVE_FORMATS = (*FORMATS, "delta")
+_REPLACEMENT = "\ufffd"
+_DESCRIPTION = f"{NOTES}/archive.json"
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The columns that become folders, in their order.
+
+    Attributes:
+        subject_tokens: how many tokens of the subject make column `subject_root`; never all of them by default, for
+            every value becomes a folder.
+    """
+
+    columns: tuple[str, ...] = ("date", "subject_root")
+    subject_tokens: int = 1
+
+    def __str__(self) -> str:
+        words = [f"subject:{self.subject_tokens}" if name == "subject_root" else name for name in self.columns]
+        return ",".join(words) or "none"
+
+    def added_to(self, frame: DataFrame) -> DataFrame:
+        """Return the messages with these columns."""
+        for name in self.columns:
+            frame = frame.withColumn(name, sql.expr(self.expression(name)))
+        return frame
+
+    def expression(self, column: str) -> str:
+        """Return the column in SQL."""
+        return {
+            "date": utc_date("timestamp"),
+            "hour": utc_hour("timestamp"),
+            "subject_root": folder_text(f"substring_index(subject, '.', {self.subject_tokens})"),
+        }[column]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Copies a stream into a folder.
+
+    Attributes:
+        target: the folder, on any file system that Spark knows.
+        subjects: only messages of these, when given.
+        start: where a new archive begins, as the source's `startingPosition`.
+        compact_bytes: put files together afterwards that are smaller than this; 0 leaves them.
+        raw_headers: keep the headers' own bytes too, in column `headers_raw`.
+    """
+
+    stream: str
+    target: str
+    format: str = "parquet"
+    partitioning: Partitioning = field(default_factory=Partitioning)
+    subjects: tuple[str, ...] = ()
+    start: str = "earliest"
+    compact_bytes: int = 0
+    raw_headers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format not in ARCHIVE_FORMATS:
+            raise ConfigError(f"{self.format!r} is no format of an archive; there are {', '.join(ARCHIVE_FORMATS)}")
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"archive {self.stream}"
+
+    @property
+    def prints(self) -> bool:
+        """Rows go elsewhere."""
+        return False
+
+    def checkpoint(self, settings: PipelineSettings) -> str:
+        """Return where the checkpoint is kept: inside the archive, so that the two are moved and deleted together."""
+        return settings.checkpoint or f"{self.target.rstrip('/')}/{NOTES}/checkpoint"
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """From where to where."""
+        return {
+            "stream": self.stream,
+            "target": self.target,
+            "format": self.format,
+            "by": str(self.partitioning),
+            "checkpoint": self.checkpoint(settings),
+        }
+
+    @property
+    def columns(self) -> str:
+        """The columns of its messages, without the columns of its folders."""
+        return f"{ARCHIVE_COLUMNS}, {RAW_HEADERS}" if self.raw_headers else ARCHIVE_COLUMNS
+
+    def check(self, settings: PipelineSettings) -> None:
+        """Find a wrong option or a missing stream."""
+        if self.format == "delta":
+            check_delta_path(self.target)
+        check_source(self._source_options(settings))
+
+    def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
+        return settings.source_options(
+            stream=self.stream,
+            subjects=names_text(self.subjects),
+            startingPosition=self.start,
+        )
+
+    def run(self, run: Run) -> None:
+        """Archive until the end of the stream, or until stopped."""
+        settings = run.settings
+        run.folders += [self.target, self.checkpoint(settings)]
+        lock = self._lock(run)
+        identity = self._claim(run)
+        partition_by = self.partitioning.columns
+        sink: FolderSink | DeltaSink
+        if self.format == "delta":
+            sink = DeltaSink(run.spark, self.target, identity, partition_by)
+            sink.check()
+        else:
+            sink = FolderSink(run.spark, self.target, self.format, partition_by)
+        options = self._source_options(settings)
+        files = FileSystem(run.spark, self.target)
+        log = FileSystem(run.spark, self.checkpoint(settings))
+        messages = run.spark.readStream.format("jetstream").schema(self.columns).options(**options).load()
+
+        def add(frame: DataFrame, batch: int) -> None:
+            lock.require()
+            require_same_stream(log, batch, self.stream)
+            odd = Observation()
+            if sink.add(self._arranged(frame).observe(odd, sql.expr(self._oddity()).alias("messages")), batch):
+                self._count_odd(run, odd.get["messages"])
+            add_to_record(files, log, batch, self.stream)
+
+        writer = settings.triggered(messages, self.name, self.checkpoint(settings))
+        run.watch([writer.foreachBatch(add).start()])
+        if self.compact_bytes:
+            compacted = self._compact(run)
+            run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
+
+    def _oddity(self) -> str:
+        """Count messages whose texts differ from the published bytes, because these are not UTF-8."""
+        odd = f"contains(subject, '{_REPLACEMENT}')"
+        if not self.raw_headers:
+            odd = f"{odd} or (size(headers) > 0 and contains(to_json(map_entries(headers)), '{_REPLACEMENT}'))"
+        return f"count_if({odd})"
+
+    def _count_odd(self, run: Run, messages: int) -> None:
+        told = "messages with bytes that are not UTF-8"
+        if messages:
+            known = run.facts.get(told, 0) + messages
+            run.facts[told] = known
+            run.facts["their bytes"] = (
+                "U+FFFD stands for them in subjects"
+                if self.raw_headers
+                else "U+FFFD stands for them in headers and subjects; --raw-headers keeps those of headers"
+            )
+
+    def _lock(self, run: Run) -> LakeLock:
+        files = FileSystem(run.spark, self.target)
+        if files.is_file():
+            raise ConfigError(f"{self.target} is a file: an archive needs a folder")
+        return run.closing.enter_context(locked(files, self.name))
+
+    def _arranged(self, frame: DataFrame) -> DataFrame:
+        """Return the batch with its folders' columns; a task writes one file per folder, not every task one."""
+        arranged = self.partitioning.added_to(frame)
+        return arranged.sortWithinPartitions(*self.partitioning.columns, "sequence")
+
+    def _compact(self, run: Run) -> Compacted:
+        if self.format == "delta":
+            return compact_delta(self.target, self.compact_bytes)
+        return compact(run.spark, self.target, self.format, self.compact_bytes)
+
+    def _claim(self, run: Run) -> str:
+        """Return the archive's own id, after checking that the folder belongs to this archive.
+
+        Raises:
+            ConfigError: the folder holds the archive of another stream, or was written otherwise or elsewhere.
+        """
+        files = FileSystem(run.spark, self.target)
+        finish_compaction(files)
+        wanted = {
+            "stream": self.stream,
+            "format": self.format,
+            "by": str(self.partitioning),
+            "subjects": list(self.subjects),
+            "checkpoint": run.settings.checkpoint,
+            "raw_headers": self.raw_headers,
+        }
+        described = files.read_json(_DESCRIPTION)
+        found = described
+        if found is None:
+            created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
+            identity = claim_folder(files, self.name)
+            found = {"version": 1, "id": identity, "created": created, "start": self.start, **wanted}
+        for key, value in wanted.items():
+            if found.get(key, False) != value:
+                raise ConfigError(
+                    f"folder {self.target} holds an archive with {key} {found.get(key) or 'not given'}, not "
+                    f"{value or 'left out'}: go on with that, or choose another folder"
+                )
+        checkpoint = FileSystem(run.spark, self.checkpoint(run.settings))
+        if not checkpoint.exists("metadata") and _holds_data(files):
+            raise ConfigError(
+                f"folder {self.target} holds an archive, but its checkpoint {self.checkpoint(run.settings)} is gone, "
+                "and without it messages would be written twice: bring it back, or choose another folder"
+            )
+        claim_checkpoint(checkpoint, f"{self.name} {found['id']}")
+        if described is None:
+            begin_record(files)
+            files.write_json(_DESCRIPTION, found)
+        return str(found["id"])
+
+
+def _holds_data(files: FileSystem) -> bool:
+    return any(not path.startswith(f"{NOTES}/") for path in files.files())
+
+
+def archive_facts(files: FileSystem) -> Mapping[str, Any] | None:
+    """Return what a folder says of itself, or None when it is no archive of ours."""
+    found = files.read_json(_DESCRIPTION)
+    return found if isinstance(found, dict) else None
+
+
+_RECORD = f"{NOTES}/record.json"
+
+
+class Record(NamedTuple):
+    """What an archive should hold.
+
+    Attributes:
+        first: the first sequence of its first batch; None before that batch.
+        end: the sequence behind its last batch; 0 before the first one.
+        messages: how many messages its batches had.
+        under_way: how many more the batch under way has.
+    """
+
+    first: int | None
+    end: int
+    messages: int
+    under_way: int
+
+
+def begin_record(files: FileSystem) -> None:
+    """Begin the record of a new archive."""
+    files.write_json(_RECORD, {"first": None, "end": 0, "batch": -1, "messages": 0})
+
+
+def read_record(files: FileSystem) -> Record | None:
+    """Return what the archive should hold; None for one of an earlier release, which has no record."""
+    found = files.read_json(_RECORD)
+    if found is None:
+        return None
+    under_way = sum(rows for batch, rows in noted_rows(files).items() if batch > found["batch"])
+    return Record(found["first"], found["end"], found["messages"], under_way)
+
+
+def add_to_record(files: FileSystem, checkpoint: FileSystem, batch: int, stream: str) -> None:
+    """Add a batch that the archive holds to its record, once."""
+    found = files.read_json(_RECORD)
+    if found is None or found["batch"] >= batch:
+        return
+    end = _end(checkpoint, batch, stream)
+    if end is not None:
+        if found["first"] is None:
+            found["first"] = end.range_after(_end(checkpoint, batch - 1, stream))[0]
+        found["end"] = end.next
+    found["messages"] += noted_rows(files).get(batch, 0)
+    files.write_json(_RECORD, {**found, "batch": batch})
+
+
+def planned_end(checkpoint: FileSystem, stream: str) -> int | None:
+    """Return the sequence behind the last batch that was planned; None when there is none."""
+    names = [path.rpartition("/")[2] for path in checkpoint.files("offsets")]
+    batches = [int(name) for name in names if name.isdigit()]
+    end = _end(checkpoint, max(batches), stream) if batches else None
+    return end.next if end is not None else None
+
+
+def finished_end(checkpoint: FileSystem, stream: str) -> int | None:
+    """Return the sequence behind the last finished batch; None when no batch is finished."""
+    names = [path.rpartition("/")[2] for path in checkpoint.files("commits")]
+    batches = [int(name) for name in names if name.isdigit()]
+    end = _end(checkpoint, max(batches), stream) if batches else None
+    return end.next if end is not None else None
+
+
+def require_same_stream(checkpoint: FileSystem, batch: int, stream: str) -> None:
+    """Check that a batch continues the one before, in the same stream.
+
+    Raises:
+        SparkError: the stream was made again or restored from an older state, so that sequences would be there twice.
+    """
+    before, end = _end(checkpoint, batch - 1, stream), _end(checkpoint, batch, stream)
+    if before is None or end is None:
+        return
+    first, _ = end.range_after(before)
+    if end.created != before.created or first < before.next:
+        raise SparkError(
+            f"stream {stream} was made again or restored from an older state since it was archived, and its sequences "
+            "mean other messages: an archive goes on only with the stream that it holds; choose another folder"
+        )
+
+
+def _end(checkpoint: FileSystem, batch: int, stream: str) -> StreamOffset | None:
+    content = checkpoint.read(f"offsets/{batch}")
+    return logged_offset(content.decode()).of(stream) if content is not None else None
+
+
+_PART = re.compile(r"date|hour|subject(?::([1-9][0-9]?))?")
+_FOLDER_MAX = 64
+_FOLDER_KEPT = 46
+_PARTITIONINGS = "date, hour, subject:K (the first K tokens of the subject), separated by commas, or none"
+
+
+def folder_text(text: str) -> str:
+    """Return a text in SQL as a folder's name that every file system takes in every locale.
+
+    ASCII letters, digits and `.`, `_`, `-`, `$` stay. A text with anything else is written as in a URL, with `~` for
+    `%`; one that is longer than 64 characters then ends with `~~` and a hash of all of it.
+    """
+    plain = f"if({text} rlike '^[A-Za-z0-9._$-]*$', {text}, replace(url_encode({text}), '%', '~'))"
+    short = f"concat(substring({plain}, 1, {_FOLDER_KEPT}), '~~', substring(md5({text}), 1, 16))"
+    return f"if(length({plain}) > {_FOLDER_MAX}, {short}, {plain})"
+
+
+def parse_partitioning(text: str) -> Partitioning:
+    """Read `date,subject:2`.
+
+    Raises:
+        ConfigError: it is written another way.
+    """
+    if text.strip() == "none":
+        return Partitioning(())
+    columns: list[str] = []
+    tokens = 1
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            raise ConfigError(f"{text!r} is no partitioning: {part.strip()!r} is unknown; write {_PARTITIONINGS}")
+        name = "subject_root" if part.strip().startswith("subject") else part.strip()
+        if name in columns:
+            raise ConfigError(f"{text!r} is no partitioning: it names {part.strip().partition(':')[0]} twice")
+        columns.append(name)
+        tokens = int(match[1]) if match[1] else tokens
+    return Partitioning(tuple(columns), tokens)
+
+
+# Types that hold the same values, each with the type that an archive has.
+_WIDENED = {
+    "data": ("string",),
+    "sequence": ("int", "smallint", "tinyint"),
+    "timestamp": ("timestamp_ntz",),
+    "headers": (),
+    "stream": (),
+    "subject": (),
+}
+
+
+def archive_schema(raw_headers: bool = False) -> StructType:
+    """Return the columns of an archive, `ARCHIVE_COLUMNS` as Spark's own value."""
+    schema = StructType().add("stream", "string").add("sequence", "long").add("subject", "string")
+    schema = schema.add("timestamp", "timestamp").add("headers", MapType(StringType(), ArrayType(StringType())))
+    schema = schema.add("data", "binary")
+    return schema.add("headers_raw", "binary") if raw_headers else schema
+
+
+def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has_times: bool = False) -> DataFrame:
+    """Return the messages in a folder.
+
+    Args:
+        format_name: of the files, for a folder that no archive has written.
+        has_times: whether the messages' times are needed.
+
+    Raises:
+        ConfigError: there is no such folder, its files' format is not known, or a column is missing.
+    """
+    files = FileSystem(spark, source)
+    if not files.exists():
+        raise ConfigError(f"there is no folder {source}")
+    described = archive_facts(files) or {}
+    chosen = format_name or described.get("format", "")
+    if not chosen:
+        raise ConfigError(f"folder {source} holds no archive of ours: name the format of its files by --format")
+    schema = archive_schema(bool(described.get("raw_headers")))
+    if chosen == "delta":
+        return read_delta(spark, source, schema)
+    if described.get("format") == chosen:
+        return spark.read.format(chosen).schema(schema).load(files.pattern()).select(*schema.fieldNames())
+    found = spark.read.format(chosen).load(files.pattern())
+    if chosen == "json":
+        # Texts in JSON are times and Base64, which only a schema tells.
+        fields = [field for field in archive_schema(raw_headers=True).fields if field.name in found.columns]
+        found = spark.read.schema(StructType(fields)).json(files.pattern())
+    return adapted(found, source, has_times=has_times)
+
+
+def adapted(found: DataFrame, source: str, *, has_times: bool = False) -> DataFrame:
+    """Files that no archive of ours has written, with an archive's columns.
+
+    Missing headers are none, a missing stream is called like the folder, and a missing time is left out.
+
+    Raises:
+        ConfigError: a column is missing that can't be made up, or has another type.
+    """
+    schema = archive_schema("headers_raw" in found.columns)
+    defaults = {"headers": "map()", "stream": "'" + _stream_name(source) + "'", "timestamp": "null"}
+    columns = []
+    for column in schema.fields:
+        wanted = column.dataType.simpleString()
+        if column.name in found.columns:
+            given = found.schema[column.name].dataType.simpleString()
+            if given != wanted and given not in _WIDENED.get(column.name, ()):
+                raise ConfigError(f"column {column.name} of the files in {source} is {given}, not {wanted}: convert it")
+            columns.append(sql.col(column.name).cast(column.dataType).alias(column.name))
+        elif column.name in defaults and not (column.name == "timestamp" and has_times):
+            columns.append(sql.expr(defaults[column.name]).cast(column.dataType).alias(column.name))
+        else:
+            raise ConfigError(
+                f"the files in {source} have no column {column.name} ({wanted}), but {', '.join(found.columns)}: a "
+                f"replay needs {_needs(column.name)}"
+            )
+    return found.select(*columns)
+
+
+def _needs(column: str) -> str:
+    return {
+        "sequence": "the sequences, by which messages are ordered and known again",
+        "timestamp": "the times when they are to choose or pace messages; leave out --from, --to, --original, --speed",
+    }.get(column, f"column {column} of every message")
+
+
+def _stream_name(source: str) -> str:
+    name = PurePosixPath(source.rstrip("/")).name or "files"
+    return "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in name)

@@ -1,0 +1,282 @@
+"""Writes micro-batches into a Delta table, each once by the table's own record of application transactions.
+
+A batch is written aside, its files are noted, and then its rows are appended to the table in one transaction. A batch
+that is repeated is known to be done by the transaction, or finished from the files aside: a crash between the two
+leaves the rows there, when the stream may have lost their messages. Up to which version the table was seen to be whole
+is noted as well, for a table that was restored to an older version keeps its record of transactions.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs, parquet
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import BATCHES, STAGING, Compacted, batch_note
+from jetlake.spark.source.lake import NOTES, delta_files, open_file_system
+
+# What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
+_PIECE_ROWS = 4096
+_BUFFER_BYTES = 1 << 20
+_ROW_GROUP_BYTES = 8 << 20
+# The table's writer holds a file of each open partition in memory until the file is this large.
+_FILE_BYTES = 16 << 20
+
+
+# What the package does not take in the path of a local folder, or takes for something else.
+_UNSUITED = re.compile(r"[][\\^|]|%[0-9A-Fa-f]{2}")
+
+# Says that the table was begun, and in which version it had all batches up to the last one.
+_TABLE = f"{NOTES}/table.json"
+# What a commit of ours carries in the table's history.
+_BATCH = "jetlake.batch"
+# How much room a batch needs in the table, by the room that it takes aside.
+_ROOM = 1.25
+
+
+class DeltaSink:
+    """A Delta table, written through the deltalake package: no jar is needed.
+
+    Tasks write a batch aside, as Parquet; from there the driver streams it into the table, so that it holds some
+    thousand rows at a time, however large the batch is.
+
+    Args:
+        application: names the query for ever; the table remembers its last batch.
+
+    Raises:
+        ConfigError: the deltalake package is missing.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, application: str, partition_by: Sequence[str] = ()) -> None:
+        self._deltalake = _deltalake()
+        self._files = FileSystem(spark, path)
+        self._path = path
+        self._application = application
+        self._partition_by = list(partition_by)
+
+    def add(self, frame: DataFrame, batch: int) -> bool:
+        """Add the rows of a batch, unless the table has them or they are aside already; says whether it computed them.
+
+        Raises:
+            SparkError: the table is gone, was restored to an older version, or somebody has changed its columns.
+        """
+        table = self.check()
+        done = table.transaction_version(self._application) if table is not None else None
+        is_new = False
+        if done is None or done < batch:
+            # Rows that are aside are not computed again: by now the stream may have lost their messages.
+            is_new = not self._is_staged(batch)
+            if is_new:
+                self._stage(frame, batch)
+            rows = self._staged(batch)
+            if rows is not None:
+                self._append(rows, batch)
+                self.check()
+        self._files.delete(f"{STAGING}/{batch}")
+        # The note stays until the next batch: of one without rows the table knows nothing.
+        for path in self._files.files(BATCHES):
+            if path != batch_note(batch):
+                self._files.delete(path)
+        return is_new
+
+    def check(self) -> Any:
+        """Return the table, after making sure that it holds every batch so far; None before the first one.
+
+        Raises:
+            SparkError: it is gone, or was restored to an older version.
+        """
+        delta = self._deltalake
+        noted = self._files.read_json(_TABLE)
+        if not delta.DeltaTable.is_deltatable(self._path):
+            if noted is not None:
+                raise SparkError(
+                    f"table {self._path} is gone: its log _delta_log was removed, and a new one would know of no row "
+                    "before. Bring it back, or choose another folder"
+                )
+            return None
+        table = delta.DeltaTable(self._path)
+        version, known = int(table.version()), (noted or {}).get("version")
+        if known is None:
+            self._files.write_json(_TABLE, {"version": version})
+            return table
+        entries = sorted(table.history(max(version - known, 0) + 1), key=lambda entry: entry["version"])
+        own = {known, *(entry["version"] for entry in entries if entry["version"] > known and _BATCH in entry)}
+        if version < known or not own <= held_versions(known, entries):
+            raise SparkError(
+                f"table {self._path} was restored to an older version or overwritten: version {version} lacks rows "
+                f"that version {max(own)} had, and the archive would go on over that hole. Restore version {max(own)} "
+                "or a later one, or begin a new archive in another folder"
+            )
+        if max(own) > known:
+            self._files.write_json(_TABLE, {"version": max(own)})
+        return table
+
+    def _is_staged(self, batch: int) -> bool:
+        """Return whether the rows of a batch are aside, as they were written."""
+        note = self._files.read_json(batch_note(batch))
+        return note is not None and note["files"].items() <= self._files.files(f"{STAGING}/{batch}").items()
+
+    def _stage(self, frame: DataFrame, batch: int) -> None:
+        """Write the rows of a batch aside, and note their files."""
+        staging = f"{STAGING}/{batch}"
+        self._files.delete(batch_note(batch))
+        counted = Observation()
+        observed = frame.observe(counted, sql.count("*").alias("rows"))
+        writer = observed.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
+        writer.parquet(self._files.path(staging))
+        store, root = open_file_system(self._path)
+        files = {
+            path: size
+            for path, size in self._files.files(staging).items()
+            if path.endswith(".parquet") and _open(store, f"{root}/{path}").metadata.num_rows
+        }
+        self._files.write_json(batch_note(batch), {"files": files, "rows": counted.get["rows"]})
+
+    def _append(self, rows: pa.RecordBatchReader, batch: int) -> None:
+        delta = self._deltalake
+        self._require_room(batch)
+        try:
+            delta.write_deltalake(
+                self._path,
+                rows,
+                mode="append",
+                target_file_size=_FILE_BYTES,
+                partition_by=self._partition_by or None,
+                commit_properties=delta.CommitProperties(
+                    app_transactions=[delta.Transaction(app_id=self._application, version=batch)],
+                    custom_metadata={_BATCH: str(batch)},
+                ),
+            )
+        except delta.exceptions.SchemaMismatchError as error:
+            columns = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
+            raise SparkError(
+                f"table {self._path} has other columns than its archive, somebody has changed them: {error}. Restore "
+                f"an older version of it, or give it these again: {columns}"
+            ) from None
+
+    def _require_room(self, batch: int) -> None:
+        """Make sure that the disk takes the rows that are aside once more.
+
+        The deltalake package meets a full disk with a panic, whose trace it writes to the terminal.
+
+        Raises:
+            SparkError: there is not enough room.
+        """
+        if "://" in self._path:
+            return
+        needed = sum(self._files.read_json(batch_note(batch))["files"].values())
+        free = shutil.disk_usage(self._path).free
+        if free < needed * _ROOM:
+            raise SparkError(
+                f"no space is left on the disk of {self._path}: {free} bytes are free, and the batch needs about "
+                f"{round(needed * _ROOM)}. Free some and run it again: it resumes with this batch"
+            )
+
+    def _staged(self, batch: int) -> pa.RecordBatchReader | None:
+        """Return the rows that the tasks wrote, a few at a time; None when there are none."""
+        store, root = open_file_system(self._path)
+        filled = [f"{root}/{path}" for path in self._files.read_json(batch_note(batch))["files"]]
+        if not filled:
+            return None
+        fields = _open(store, filled[0]).schema_arrow
+        schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for path in filled:
+                for piece in _open(store, path).iter_batches(_PIECE_ROWS):
+                    yield piece.cast(schema)
+
+        return pa.RecordBatchReader.from_batches(schema, read())
+
+
+def held_versions(known: int, entries: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the versions, from the known one on, whose rows are a part of the table as it is now.
+
+    A table that is restored to an older version keeps its transactions, so that they say that every batch is there.
+    Rows that somebody deletes, and files that somebody puts together, are the owner's business.
+
+    Args:
+        entries: the table's history from that version on, in order.
+    """
+    held = {known: frozenset((known,))}
+    latest = held[known]
+    for entry in entries:
+        version, given = int(entry["version"]), entry.get("operationParameters") or {}
+        if version <= known:
+            continue
+        if entry.get("operation") == "RESTORE":
+            latest = held.get(_restored_to(given, entries), frozenset())
+        elif entry.get("operation") == "WRITE" and given.get("mode") == "Overwrite" and not given.get("predicate"):
+            latest = frozenset()
+        held[version] = latest = latest | {version}
+    return latest
+
+
+def _restored_to(given: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> int:
+    """Return the version that a RESTORE went back to; -1 for one that lies before these entries."""
+    if str(given.get("version", "")).isdigit():
+        return int(given["version"])
+    at_ms = str(given.get("datetime", ""))
+    older = [int(entry["version"]) for entry in entries if at_ms.isdigit() and entry["timestamp"] <= int(at_ms)]
+    return max(older, default=-1)
+
+
+def _open(store: fs.FileSystem, path: str) -> parquet.ParquetFile:
+    # Spark writes times as INT96, in UTC; Delta has microseconds.
+    return parquet.ParquetFile(
+        store.open_input_file(path), buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+
+
+def compact_delta(path: str, target_bytes: int) -> Compacted:
+    """Put small files of the table together; readers see one version or the other."""
+    figures = _deltalake().DeltaTable(path).optimize.compact(target_size=target_bytes)
+    return Compacted(int(figures["numFilesRemoved"]), int(figures["numFilesAdded"]))
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError:
+        raise ConfigError(
+            "format delta needs the package deltalake; install it with: pip install 'jetlake[delta]'"
+        ) from None
+    return deltalake
+
+
+def read_delta(spark: SparkSession, path: str, columns: StructType) -> DataFrame:
+    """Return the table's rows: its files are plain Parquet, listed by the current version."""
+    _deltalake()
+    files = FileSystem(spark, path)
+    paths = [files.pattern(file) for file in delta_files(path)]
+    if not paths:
+        return spark.createDataFrame([], columns)
+    return spark.read.schema(columns).parquet(*paths).select(*columns.fieldNames())
+
+
+def check_delta_path(path: str) -> None:
+    """Make sure that the deltalake package can write there: of some characters it makes others, or an end.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    found = None if "://" in path else _UNSUITED.search(str(Path(path).absolute()))
+    if found is not None:
+        raise ConfigError(
+            f"a Delta table can't be written to {path}, for its path holds {found[0]!r}: choose another folder"
+        )

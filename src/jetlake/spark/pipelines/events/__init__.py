@@ -1,1 +1,0 @@
-"""What servers announce about consumers: the event stream, health, dead letters."""

@@ -1,1 +1,0 @@
-"""Folders and tables of files: sinks, partitions, compaction, the lock."""

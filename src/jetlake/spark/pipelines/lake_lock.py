@@ -1,0 +1,270 @@
+"""Who may write a folder: a lock, so that two pipelines never write at once, and claims, which name the owner for ever.
+
+A pipeline in the folder of another one would replace its files, because both number their batches; one that continued
+from the checkpoint of another would skip the messages that the other has read.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from jetlake.errors import ConfigError, SparkError
+from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import OWNER
+from jetlake.spark.source.lake import NOTES
+
+LOCK = f"{NOTES}/lock.json"
+"""Where a folder says who is writing into it."""
+_BEAT_S = 10.0
+# So long a writer may be silent, on a machine that can't be asked, before its lock counts for nothing.
+_SILENT_S = 60.0
+# The states of a process that will never run again.
+_ENDED = ("Z", "X", "x")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A process that writes into a folder.
+
+    Attributes:
+        processes: names the set of processes in which `pid` means something: the host, its boot, its pid namespace.
+        started: when the process was started, as the system counts it; two processes with one pid differ in it.
+        token: names this lock.
+    """
+
+    host: str
+    pid: int
+    user: str
+    pipeline: str
+    since: str
+    processes: str
+    started: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline} (process {self.pid} of {self.user} on {self.host}, since {self.since})"
+
+
+def this_writer(pipeline: str) -> Writer:
+    """Describe this process as a writer."""
+    host = socket.gethostname()
+    return Writer(
+        host=host,
+        pid=os.getpid(),
+        user=_user(),
+        pipeline=pipeline,
+        since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        processes=f"{host}/{_first_line('/proc/sys/kernel/random/boot_id')}/{_pid_namespace()}",
+        started=process_start(os.getpid()),
+        token=next_nuid(),
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def process_start(pid: int) -> str:
+    """Return when a process was started; empty when there is none, it has ended, or the system does not say."""
+    # The name in brackets may hold blanks.
+    words = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    # A process that was killed stays a zombie until its parent reaps it; in containers it often never is.
+    return words[19] if len(words) > 19 and words[0] not in _ENDED else ""
+
+
+def is_alive(
+    found: Mapping[str, Any], me: Writer, now_s: float, start_of: Callable[[int], str] = process_start
+) -> bool:
+    """Return whether the writer of a lock may still write: its process lives, or it was heard of lately."""
+    if me.started and found.get("processes") == me.processes:
+        return start_of(int(found.get("pid", 0))) == found.get("started")
+    return now_s - float(found.get("seen", 0.0)) < _SILENT_S
+
+
+class LakeLock:
+    """The lock of one folder, once it is taken.
+
+    Raises:
+        ConfigError: somebody else writes into the folder; names who.
+    """
+
+    def __init__(self, files: FileSystem, me: Writer, now_s: Callable[[], float] = time.time) -> None:
+        self._files = files
+        self._me = me
+        self._now_s = now_s
+        self._take()
+
+    def _note(self) -> dict[str, Any]:
+        return {**asdict(self._me), "seen": self._now_s()}
+
+    def _take(self) -> None:
+        found: Mapping[str, Any] = {}
+        for _ in range(3):
+            if self._files.create_json(LOCK, self._note()) and self._holder().get("token") == self._me.token:
+                return
+            found = self._holder()
+            if found and is_alive(found, self._me, self._now_s()):
+                break
+            self._files.delete(LOCK)
+        known = "token" in found
+        who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
+        raise ConfigError(
+            f"{self._files.root} is being written by {who}: two writers would spoil it. Wait for its end, or choose "
+            f"another folder; should that process be gone, its lock counts for {_SILENT_S:.0f} seconds more"
+        )
+
+    def _holder(self) -> Mapping[str, Any]:
+        """Return what the lock says; of one that is not whole, when it was written; nothing when there is none."""
+        try:
+            found = self._files.read_json(LOCK)
+        except SparkError:
+            return {"seen": self._files.modified_s(LOCK)}
+        return found if isinstance(found, dict) else {}
+
+    def require(self) -> None:
+        """Check that no other writer has taken the lock over while this process was held up.
+
+        Raises:
+            SparkError: another writer has.
+        """
+        token = self._holder().get("token")
+        if token not in (self._me.token, None):
+            raise SparkError(f"{self._files.root} was taken over by another writer while this one was held up")
+
+    def beat(self) -> None:
+        """Show that this process lives."""
+        if self._holder().get("token") == self._me.token:
+            self._files.overwrite_json(LOCK, self._note())
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._holder().get("token") == self._me.token:
+            self._files.delete(LOCK)
+
+
+@contextmanager
+def locked(files: FileSystem, pipeline: str) -> Iterator[LakeLock]:
+    """Hold the folder's lock for as long as the block runs.
+
+    Raises:
+        ConfigError: somebody else writes into the folder; names who.
+    """
+    lock = LakeLock(files, this_writer(pipeline))
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(_BEAT_S):
+            # A disk may be full, a file system away: the batch that needs it says so.
+            with suppress(Py4JError):
+                lock.beat()
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield lock
+    finally:
+        done.set()
+        beating.join()
+        lock.release()
+
+
+_CHECKPOINT_OWNER = "owner.json"
+
+
+def claim_folder(files: FileSystem, owner: str) -> str:
+    """Return the folder's own id, after making sure that the folder is empty or was begun by this owner.
+
+    Args:
+        owner: the pipeline and its sink, for people to read.
+
+    Raises:
+        ConfigError: the folder holds files of somebody else, or lies in the folder of another pipeline, whose readers
+            would find these files as well.
+    """
+    _require_outside(files)
+    found = files.read_json(OWNER)
+    if found is None:
+        if any(not path.startswith((OWNER, LOCK)) for path in files.files()):
+            raise ConfigError(f"folder {files.root} holds other files: a pipeline begins in an empty folder")
+        found = {"owner": owner, "id": next_nuid()}
+        files.write_json(OWNER, found)
+    if found["owner"] != owner:
+        raise ConfigError(
+            f"folder {files.root} is written by {found['owner']}, not by {owner}: go on with that, or choose another "
+            "folder"
+        )
+    return str(found["id"])
+
+
+def _require_outside(files: FileSystem) -> None:
+    for outer in files.parents():
+        above = None
+        # Credentials may be good for the folder alone.
+        with suppress(Py4JJavaError):
+            above = outer.read_json(OWNER)
+        if above is not None:
+            raise ConfigError(
+                f"folder {files.root} lies inside {outer.root}, which is written by {above['owner']}: choose a folder "
+                "beside it"
+            )
+
+
+def claim_checkpoint(checkpoint: FileSystem, owner: str) -> None:
+    """Make sure that a checkpoint is new or was begun by this owner.
+
+    Args:
+        owner: the pipeline and what it writes to; a folder is named by its id, for it may be moved.
+
+    Raises:
+        ConfigError: the checkpoint is of another query, or no checkpoint at all.
+    """
+    found = checkpoint.read_json(_CHECKPOINT_OWNER)
+    if found is None and not checkpoint.exists("metadata"):
+        if any(not path.startswith(_CHECKPOINT_OWNER) for path in checkpoint.files()):
+            raise ConfigError(f"folder {checkpoint.root} holds other files: a checkpoint begins in an empty folder")
+        found = {"owner": owner}
+        checkpoint.write_json(_CHECKPOINT_OWNER, found)
+    if found is None or found["owner"] != owner:
+        whose = f"of {found['owner']}" if found else "of a query that no pipeline has begun"
+        raise ConfigError(
+            f"checkpoint {checkpoint.root} is {whose}, not of {owner}: what that one has read would be left out. "
+            "Choose another one with --checkpoint"
+        )
+
+
+def remove_checkpoint(checkpoint: FileSystem) -> None:
+    """Remove a checkpoint; the note that says whose it is goes last, so that who is cut off can do it again."""
+    for path in checkpoint.files():
+        if path != _CHECKPOINT_OWNER:
+            checkpoint.delete(path)
+    checkpoint.delete("")

@@ -1,1 +1,0 @@
-"""SQL from streams to streams, files or the console."""

@@ -1,0 +1,166 @@
+"""Compares an archive with its stream, sequence by sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from jetlake.client.tables.option_values import names_text
+from jetlake.client.tables.stream_api import ask
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.archive import (
+    ARCHIVE_COLUMNS,
+    Record,
+    archive_facts,
+    finished_end,
+    planned_end,
+    read_archive,
+    read_record,
+)
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.runner import Run
+from jetlake.spark.pipelines.settings import PipelineSettings, check_source
+from jetlake.spark.source.lake import NOTES
+
+_SHOWN = 10
+
+# The first that holds, for a sequence that is in the archive (`times`), in the stream (`theirs`) or in both.
+_VERDICTS = {
+    "never archived": "is_foreign",
+    "twice": "times > 1",
+    "gone from the stream": "theirs is null",
+    "different": "ours <> theirs",
+    "the same": "times = 1",
+    "not archived yet": "sequence >= end",
+    "before the archive begins": "sequence < first and not from_earliest",
+    "missing": "true",
+}
+_FAULTS = ("missing", "twice", "different", "never archived")
+# What is in the archive and belongs there.
+_OWN = ("twice", "gone from the stream", "different", "the same")
+_CONTENT = (
+    "sha2(concat_ws('|', subject, cast(unix_micros(timestamp) as string), "
+    "to_json(array_sort(map_entries(headers))), base64(data)), 256)"
+)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Reports which messages of a stream an archive has, lacks, has twice or has otherwise; changes nothing."""
+
+    stream: str
+    target: str
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"verify {self.stream}"
+
+    @property
+    def prints(self) -> bool:
+        """Rows go nowhere."""
+        return False
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """Return what is compared."""
+        return {"stream": self.stream, "archive": self.target}
+
+    def check(self, settings: PipelineSettings) -> None:
+        """Find a missing stream."""
+        check_source(settings.source_options(stream=self.stream))
+
+    def run(self, run: Run) -> None:
+        """Compare, and fail when something is missing, there twice, or different."""
+        described = archive_facts(FileSystem(run.spark, self.target))
+        if described is None:
+            raise ConfigError(f"{self.target} is no archive: it has no notes of ours")
+        if described["stream"] != self.stream:
+            raise ConfigError(f"{self.target} is an archive of stream {described['stream']}, not of {self.stream}")
+        created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
+        if described.get("created", created) != created:
+            raise SparkError(
+                f"stream {self.stream} was made again after the archive {self.target} began: their sequences are of "
+                "different messages"
+            )
+        found, before, after = self._verdicts(run, described)
+        counted = found.groupBy("verdict").agg(
+            sql.count("*").alias("messages"),
+            sql.expr(f"slice(sort_array(collect_set(sequence)), 1, {_SHOWN})").alias("sequences"),
+        )  # fmt: skip
+        verdicts = {row["verdict"]: row for row in counted.collect()}
+        for verdict in _VERDICTS:
+            if verdict in verdicts:
+                run.facts[verdict] = verdicts[verdict]["messages"]
+        run.batch_done("", 0, sum(row["messages"] for row in verdicts.values()), 0.0, 0)
+        faults = [_told(verdicts[verdict]) for verdict in _FAULTS if verdict in verdicts]
+        faults += _count_faults({verdict: row["messages"] for verdict, row in verdicts.items()}, before, after)
+        if faults:
+            raise SparkError(f"archive {self.target} is not as stream {self.stream}: {'; '.join(faults)}")
+
+    def _verdicts(self, run: Run, described: Mapping[str, Any]) -> tuple[DataFrame, Record | None, Record | None]:
+        """Return a verdict for each sequence, and the archive's record before and after its files were listed."""
+        # First: a later listing of files and messages holds at least the finished batches.
+        files = FileSystem(run.spark, self.target)
+        log = FileSystem(run.spark, described.get("checkpoint") or f"{self.target.rstrip('/')}/{NOTES}/checkpoint")
+        before = read_record(files)
+        finished = max(finished_end(log, self.stream) or 0, before.end if before is not None else 0)
+        archived = read_archive(run.spark, self.target)
+        after = read_record(files)
+        # An archive may be written meanwhile: behind the last batch that is planned there is nothing in any case.
+        planned = max(planned_end(log, self.stream) or 0, after.end if after is not None else 0)
+        # An earlier release has left no record of its first message.
+        first = after.first if after is not None else archived.agg(sql.min("sequence")).collect()[0][0]
+        foreign = sql.expr("stream is null or sequence is null") | (sql.col("stream") != self.stream)
+        foreign |= sql.col("sequence") < (first or 1)
+        if planned:
+            foreign |= sql.col("sequence") >= planned
+        ours = archived.groupBy("sequence").agg(
+            sql.count("*").alias("times"),
+            sql.first(sql.expr(_CONTENT)).alias("ours"),
+            sql.max(foreign).alias("is_foreign"),
+        )
+        options = {**run.settings.connection, "stream": self.stream}
+        if described["subjects"]:
+            options["subjects"] = names_text(described["subjects"])
+        stored = run.spark.read.format("jetstream").schema(ARCHIVE_COLUMNS).options(**options).load()
+        theirs = stored.select("sequence", sql.expr(_CONTENT).alias("theirs"))
+        cases = " ".join(f"when {condition} then '{verdict}'" for verdict, condition in _VERDICTS.items())
+        verdicts = (
+            ours.join(theirs, "sequence", "full_outer")
+            .withColumn("first", sql.lit(first or 0))
+            .withColumn("end", sql.lit(finished))
+            .withColumn("from_earliest", sql.lit(described.get("start", "earliest") == "earliest"))
+            .selectExpr("sequence", f"case {cases} end as verdict")
+        )
+        return verdicts, before, after
+
+
+def _count_faults(counts: Mapping[str, int], before: Record | None, after: Record | None) -> list[str]:
+    """Return what is wrong by the archive's own count of its messages, for those that the stream no longer has.
+
+    Args:
+        counts: how many messages have each verdict.
+        before: the record before the files were listed: so many are there at least.
+        after: the record after that: more are not there.
+    """
+    if before is None or after is None:
+        return []
+    held = sum(counts.get(verdict, 0) for verdict in _OWN)
+    lost = before.messages - held - counts.get("missing", 0)
+    invented = held - after.messages - after.under_way
+    faults = []
+    if lost > 0:
+        faults.append(f"{lost} archived messages are gone from the archive, and from the stream as well")
+    if invented > 0:
+        faults.append(f"{invented} more than the {after.messages} that were archived")
+    return faults
+
+
+def _told(row: Any) -> str:
+    shown = ", ".join(str(sequence) for sequence in row["sequences"])
+    more = ", …" if row["messages"] > len(row["sequences"]) else ""
+    return f"{row['messages']} {row['verdict']} (sequence {shown}{more})"

@@ -1,1 +1,0 @@
-"""Pure rules of a read: offsets, admission, ranges, losses, tasks' partitions."""

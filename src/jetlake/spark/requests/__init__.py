@@ -1,1 +1,0 @@
-"""Requests of source and sink over one blocking connection."""

@@ -1,0 +1,385 @@
+"""The archive of a stream as the source sees it: its seam, its files, and tasks that read its messages.
+
+An archive is complete up to the end of the last batch in its commit log: the batch's files were moved to their final
+names before Spark wrote that log. This end is the seam. Messages before it are read from the files, messages behind it
+from the stream, and a batch that is being written meanwhile changes neither half. Files are listed until two listings
+agree and no compaction runs, so that a file and the one that replaces it are never both read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from jetlake.client.tables.data_loss import check_not_restored
+from jetlake.client.tables.message_columns import MessageColumns
+from jetlake.client.tables.planning import StreamOffset
+from jetlake.client.tables.stream_api import StreamApi
+from jetlake.errors import ConfigError, DataLossError, OffsetError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.model.stream import StreamInfo
+from jetlake.protocol.subjects import compile_matcher, is_subset
+from jetlake.spark.options.source_options import SourceOptions, partitions_max, pinned_partitions
+from jetlake.spark.source.filters import Bounds
+from jetlake.spark.source.offsets import logged_offset
+
+if TYPE_CHECKING:
+    # Imported with the first archive: it takes longer than most of the imports of a task without one.
+    from pyarrow import fs
+
+NOTES = "_jetlake"
+"""The directory of metadata inside an archive; readers of files skip names with an underscore."""
+_FORMATS = ("parquet", "delta")
+_LISTINGS_MAX = 5
+_BATCH = re.compile(r"batch-(\d+)")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """An archive, as far as it is certainly complete.
+
+    Attributes:
+        offset: the position behind the archived messages, as the archive's checkpoint has it.
+        files: paths with their sizes in bytes, of all files that may hold messages before it.
+    """
+
+    offset: StreamOffset
+    files: tuple[tuple[str, int], ...]
+
+
+def open_lake(path: str, stream: str, subjects: tuple[str, ...]) -> Lake:
+    """Return the archive of that stream in a folder.
+
+    Raises:
+        ConfigError: there is none, or it cannot stand for the beginning of the stream.
+        UnsupportedStreamError: its files are being compacted at this moment.
+    """
+    system, root = open_file_system(path)
+    described = _read_json(system, f"{root}/{NOTES}/archive.json")
+    if described is None:
+        raise ConfigError(f"option archive={path!r}: there is no archive here; jetlake pipeline archive makes them")
+    _check_description(path, described, stream, subjects)
+    batch, offset = _last_batch(path, system, described.get("checkpoint") or f"{root}/{NOTES}/checkpoint", stream)
+    if offset is None:
+        raise ConfigError(f"option archive={path!r}: the archive has not finished its first batch yet")
+    if described["format"] == "delta":
+        files = {f"{root}/{file}": 0 for file in delta_files(path)}
+    else:
+        files = _files(path, system, root, batch)
+    return Lake(offset, tuple(sorted(files.items())))
+
+
+def _check_description(path: str, described: dict[str, Any], stream: str, subjects: tuple[str, ...]) -> None:
+    reason = ""
+    archived = [subject.encode() for subject in described.get("subjects", ())]
+    if described.get("stream") != stream:
+        reason = f"it holds stream {described.get('stream')}, not {stream}"
+    elif described.get("format") not in _FORMATS:
+        reason = f"its format is {described.get('format')}; together with the stream {' and '.join(_FORMATS)} are read"
+    elif described.get("start", "earliest") != "earliest":
+        reason = f"it begins at {described['start']}, and what was before that it never had"
+    elif archived and not all(any(is_subset(s.encode(), a) for a in archived) for s in subjects or (">",)):
+        reason = f"it holds only {', '.join(described['subjects'])}: name these, or some of them, in option subjects"
+    if reason:
+        raise ConfigError(f"option archive={path!r} cannot be used: {reason}")
+
+
+def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) -> tuple[int, StreamOffset | None]:
+    """Return the last batch in the commit log, and its end."""
+    if "://" in checkpoint:
+        system, checkpoint = open_file_system(checkpoint)
+    commits = _listing(system, f"{checkpoint}/commits", allow_not_found=True)
+    batches = [int(info.base_name) for info in commits if info.base_name.isdigit()]
+    if not batches:
+        return -1, None
+    batch = max(batches)
+    try:
+        with system.open_input_stream(f"{checkpoint}/offsets/{batch}") as file:
+            return batch, logged_offset(file.read().decode()).of(stream)
+    except (OSError, ValueError, OffsetError) as error:
+        raise ConfigError(
+            f"option archive={path!r} cannot be used: its checkpoint {checkpoint} is broken ({error})"
+        ) from None
+
+
+def _files(path: str, system: fs.FileSystem, root: str, batch: int) -> dict[str, int]:
+    """Return the files of finished batches, from two listings in a row that agree."""
+    journal = f"{root}/{NOTES}/compaction.json"
+    before: dict[str, int] | None = None
+    for _ in range(_LISTINGS_MAX):
+        compacting = system.get_file_info(journal).is_file
+        found = {
+            info.path: info.size
+            for info in _listing(system, root, recursive=True)
+            if info.is_file and _is_of(info.path[len(root) + 1 :], batch)
+        }
+        if found == before and not compacting:
+            return found
+        before = found
+    raise UnsupportedStreamError(
+        f"the files of archive {path} are being put together at this moment; read again when that is done. If nobody "
+        "does it, it broke off: the next run of the archive finishes it"
+    )
+
+
+def _is_of(path: str, batch: int) -> bool:
+    """Return whether that is a file of rows, of this batch or an earlier one."""
+    parts = PurePosixPath(path)
+    if any(part.startswith(("_", ".")) for part in parts.parts):
+        return False
+    number = _BATCH.match(parts.name)
+    return number is None or int(number[1]) <= batch
+
+
+def delta_files(path: str) -> list[str]:
+    """Return the files of a Delta table, relative to its folder.
+
+    Raises:
+        ConfigError: the deltalake package is missing.
+    """
+    import pyarrow as pa
+
+    try:
+        import deltalake
+    except ImportError:
+        raise ConfigError("archives of format delta need deltalake on the driver: install jetlake[delta]") from None
+    # The log has URL-encoded paths; the table's own URIs mix encoded characters with plain ones.
+    added = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
+    return [unquote(file) for file in added.column("path").to_pylist()]
+
+
+def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path, and the path there; a plain one is local."""
+    from pyarrow import fs
+
+    try:
+        system, directory = fs.FileSystem.from_uri(path if "://" in path else str(Path(path).absolute()))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path!r} is no folder that can be read: {error}") from None
+    return system, directory.rstrip("/")
+
+
+def _listing(system: fs.FileSystem, folder: str, **options: bool) -> list[fs.FileInfo]:
+    """Return the entries of a folder."""
+    from pyarrow import fs
+
+    found: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, **options))
+    return found
+
+
+def _read_json(system: fs.FileSystem, path: str) -> dict[str, Any] | None:
+    if not system.get_file_info(path).is_file:
+        return None
+    with system.open_input_stream(path) as file:
+        found = json.loads(file.read())
+    return found if isinstance(found, dict) else None
+
+
+_HEADER_COLUMNS = {"headers", "headers_raw", "msg_id"}
+_DATA_COLUMNS = {"data", "size", "value", "bad_data", "bad_reason"}
+
+
+@dataclass(frozen=True)
+class LakeRange:
+    """The range of archived messages to read.
+
+    Attributes:
+        first, end: sequences, the end exclusive.
+        since_us, until_us: when they were stored, the end exclusive; None for any time.
+    """
+
+    first: int
+    end: int
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+@dataclass
+class LakePartition(InputPartition):
+    """Some files of an archive, and which of their messages to read.
+
+    Attributes:
+        root: the archive as the option names it, with its file system.
+    """
+
+    stream: str
+    root: str
+    files: tuple[str, ...]
+    wanted: LakeRange
+    subjects: tuple[str, ...]
+
+
+def plan_lake(lake: Lake, wanted: LakeRange, options: SourceOptions) -> list[LakePartition]:
+    """Return the tasks over an archive: files grouped up to the options' size of a task."""
+    if wanted.first >= wanted.end or not lake.files:
+        return []
+    total = sum(size for _, size in lake.files)
+    tasks_max = partitions_max(options, pinned_partitions(options))
+    share = max(options.bytes_per_partition, total // tasks_max, 1)
+    groups: dict[int, list[str]] = {}
+    seen = 0
+    for number, (path, size) in enumerate(lake.files):
+        # Tables that do not tell sizes are cut by the number of their files.
+        group = seen // share if total else number * tasks_max // len(lake.files)
+        groups.setdefault(group, []).append(path)
+        seen += size
+    return [
+        LakePartition(options.streams[0], options.archive, tuple(paths), wanted, options.subjects)
+        for paths in groups.values()
+    ]
+
+
+def read_lake(partition: LakePartition, columns: list[str], rows_max: int) -> Iterator[MessageColumns]:
+    """Yield the messages of a task; only the columns that these need are read.
+
+    Raises:
+        DataLossError: a file is gone that was there when the read was planned.
+    """
+    from pyarrow import fs, parquet  # here, for most tasks read no files
+
+    plain = "://" not in partition.root
+    system = fs.LocalFileSystem() if plain else fs.FileSystem.from_uri(partition.root)[0]
+    for path in partition.files:
+        try:
+            source = system.open_input_file(path)
+        except FileNotFoundError:
+            raise DataLossError(
+                f"file {path} of archive {partition.root} is gone since the read began: its files were put together, "
+                "or it was deleted. Read again"
+            ) from None
+        with source:
+            file = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            groups = _row_groups(file, partition.wanted)
+            names = _needed(set(columns), set(file.schema_arrow.names))
+            for batch in file.iter_batches(rows_max, row_groups=groups, columns=names):
+                messages = _messages(batch, partition)
+                if len(messages):
+                    yield messages
+
+
+def _row_groups(file: Any, wanted: LakeRange) -> list[int]:
+    """Return the row groups that may hold wanted messages, by the file's statistics of sequences."""
+    chosen = []
+    for number in range(file.metadata.num_row_groups):
+        statistics = _statistics(file.metadata.row_group(number), "sequence")
+        if statistics is None or (statistics.max >= wanted.first and statistics.min < wanted.end):
+            chosen.append(number)
+    return chosen
+
+
+def _statistics(group: Any, name: str) -> Any:
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == name:
+            return column.statistics if column.is_stats_set and column.statistics.has_min_max else None
+    return None
+
+
+def _needed(columns: set[str], present: set[str]) -> list[str]:
+    names = ["sequence", "timestamp", "subject"]
+    if columns & _HEADER_COLUMNS:
+        names.append("headers_raw" if "headers_raw" in present else "headers")
+    if columns & _DATA_COLUMNS:
+        names.append("data")
+    return names
+
+
+def _messages(batch: pa.RecordBatch, partition: LakePartition) -> MessageColumns:
+    """Return the wanted rows as messages."""
+    import pyarrow.compute as pc  # here, as in message_columns
+
+    wanted = partition.wanted
+    time = batch.column("timestamp")
+    time_us = time.cast(pa.timestamp("us", tz=time.type.tz)).cast(pa.int64())
+    sequence = batch.column("sequence")
+    keep = pc.and_(pc.greater_equal(sequence, wanted.first), pc.less(sequence, wanted.end))
+    if wanted.since_us is not None:
+        keep = pc.and_(keep, pc.greater_equal(time_us, wanted.since_us))
+    if wanted.until_us is not None:
+        keep = pc.and_(keep, pc.less(time_us, wanted.until_us))
+    subject = batch.column("subject").cast(pa.binary())
+    if partition.subjects:
+        matchers = [compile_matcher(pattern.encode()) for pattern in partition.subjects]
+        matching = [one for one in subject.unique().to_pylist() if any(match(one) for match in matchers)]
+        keep = pc.and_(keep, pc.is_in(subject, pa.array(matching, pa.binary())))
+    count = int(pc.sum(keep).as_py() or 0)
+    nothing = pa.array([b""] * count, pa.binary())
+    header = nothing
+    if "headers_raw" in batch.schema.names:
+        header = pa.array([raw or b"" for raw in batch.column("headers_raw").filter(keep).to_pylist()], pa.binary())
+    elif "headers" in batch.schema.names:
+        header = pa.array([_block(pairs) for pairs in batch.column("headers").filter(keep).to_pylist()], pa.binary())
+    has_data = "data" in batch.schema.names
+    data = batch.column("data").cast(pa.binary()).filter(keep).fill_null(b"") if has_data else nothing
+    return MessageColumns(
+        np.array(sequence.filter(keep).to_pylist(), np.int64),
+        np.array(time_us.filter(keep).to_pylist(), np.int64) * 1000,
+        subject.filter(keep),
+        header,
+        data,
+    )
+
+
+def _block(pairs: list[tuple[str, list[str]]] | None) -> bytes:
+    """Return the header block of an archived map, which was valid when it was archived."""
+    if not pairs:
+        return b""
+    lines = [f"{key}: {value}\r\n" for key, values in pairs for value in values or ()]
+    return f"NATS/1.0\r\n{''.join(lines)}\r\n".encode()
+
+
+def check_archive(api: StreamApi, stream: str, lake: Lake, options: SourceOptions) -> None:
+    """Check that the archive's sequences still mean the messages of the stream.
+
+    Raises:
+        UnsupportedStreamError: the stream was recreated, or restored from an older state.
+    """
+    try:
+        check_not_restored(api, stream, lake.offset)
+    except StreamRecreatedError:
+        raise UnsupportedStreamError(
+            f"stream {stream} was made again or restored from an older state since archive {options.archive} was "
+            "written: their sequences mean different messages, so each must be read by itself"
+        ) from None
+
+
+def archived_range(info: StreamInfo, lake: Lake, options: SourceOptions, bounds: Bounds, now_ns: int) -> LakeRange:
+    """Return the archived messages that the positions name and the filters let through.
+
+    Raises:
+        ConfigError: a position cannot be found in an archive.
+    """
+    stream, seam = info.config.name, lake.offset.next
+    starting, ending = options.starting.of(stream), options.ending.of(stream)
+    if (starting.kind == "last" and options.subjects) or ending.kind not in ("latest", "sequence", "time", "ago"):
+        raise ConfigError("with option archive, write positions as seq:N or as times; last:N only without subjects")
+    first = {
+        "sequence": starting.value,
+        "last": info.state.last_seq + 1 - starting.value,
+        "latest": seam,
+    }.get(starting.kind, 0)
+    end = min(seam, ending.value + 1) if ending.kind == "sequence" else seam
+    since_ns, until_ns = starting.time_ns(now_ns), ending.time_ns(now_ns)
+    since = [_down_us(since_ns)] if since_ns is not None else []
+    until = [_down_us(until_ns)] if until_ns is not None else []
+    since += [bounds.first_us] if bounds.first_us is not None else []
+    until += [bounds.end_us] if bounds.end_us is not None else []
+    return LakeRange(
+        max(first, bounds.first),
+        min(end, bounds.end) if bounds.end is not None else end,
+        max(since, default=None),
+        min(until, default=None),
+    )
+
+
+def _down_us(time_ns: int) -> int:
+    """Return the microsecond of that time, as an archive has it of a message that was stored then."""
+    return time_ns // 1000

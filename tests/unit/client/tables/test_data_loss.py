@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from jetlake.client.tables.data_loss import limits_explain
+from jetlake.model.encoding.times import format_time
+from jetlake.model.enums import DiscardPolicy
+from jetlake.model.replies import StreamInfoReply
+from jetlake.model.stream import StreamConfig, StreamState
+
+NOW_S = 1_800_000_000
+SEEN = (1000, format_time(NOW_S * 10**9))
+# Up to message 20 may expire within ten seconds, up to 200 within a minute.
+EXPIRING = ((10, 21), (60, 201))
+
+
+def info(*, bytes=0, waited_s=0, **config):
+    state = StreamState(messages=500, bytes=bytes, first_seq=501, last_seq=1000)
+    ts = format_time((NOW_S + waited_s) * 10**9)
+    return StreamInfoReply(config=StreamConfig(name="S", **config), created="", state=state, ts=ts)
+
+
+@pytest.mark.parametrize(
+    ("stream", "gone", "explained"),
+    [
+        (info(), 500, False),
+        (info(max_msgs=500), 500, True),
+        (info(max_msgs=501), 500, False),
+        (info(max_msgs=500, discard=DiscardPolicy.NEW), 500, False),
+        (info(max_bytes=1 << 30, bytes=(1 << 30) - 100), 500, True),
+        (info(max_bytes=1 << 30, bytes=900 << 20), 500, False),
+        (info(max_bytes=1 << 30, bytes=(1 << 30) - 5000, max_msg_size=1000), 500, False),
+        (info(max_age=3600 * 10**9, waited_s=5), 20, True),
+        (info(max_age=3600 * 10**9, waited_s=5), 21, False),
+        (info(max_age=3600 * 10**9, waited_s=30), 200, True),
+        (info(max_age=3600 * 10**9, waited_s=30), 500, False),
+        (info(max_age=3600 * 10**9, waited_s=3000), 500, True),
+    ],
+)
+def test_what_limits_explain(stream, gone, explained):
+    assert limits_explain(stream, gone, SEEN, EXPIRING) is explained
+
+
+def test_a_range_that_knows_no_times_may_have_expired():
+    assert limits_explain(info(max_age=3600 * 10**9), 500, SEEN, ())
+    assert limits_explain(info(max_age=3600 * 10**9), 500, None, EXPIRING)

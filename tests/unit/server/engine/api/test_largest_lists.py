@@ -1,0 +1,151 @@
+"""Every request of the API with the longest lists, to a stream with many subjects: no turn does much of the work.
+
+Work is counted in executed lines, and each step of long work is a turn: neither depends on the machine.
+"""
+
+import json
+import sys
+
+import pytest
+
+from jetlake.server.engine.api.api import _HANDLERS
+
+LISTED = 2000
+SUBJECTS = 6000
+LINES_MAX = 15 * LISTED
+"""What is done at once for a list must be short for each entry; what takes more than a few lines goes in steps."""
+
+
+def numbered(pattern, count=LISTED):
+    return [pattern.format(number) for number in range(count)]
+
+
+# Literal subjects, patterns of each of which some subjects are matched by, and patterns whose wildcards come first.
+LITERALS = numbered("s.{0}.x")
+PATTERNS = numbered("s.{0}.*")
+CROSSING = [*numbered("x.a{0}.b", LISTED // 2), *numbered("x.*.c{0}", LISTED // 2)]
+COMBINED = [
+    ".".join("as"[number >> bit & 1] if number >> bit & 2 else "*" for bit in range(10)) for number in range(2000)
+]
+TRANSFORMS = [{"src": f"t{number}.*", "dest": f"u{number}.$1"} for number in range(LISTED)]
+
+
+def consumer(**config):
+    return {"stream_name": "S", "config": {"name": "c", **config}}
+
+
+def stream(name, **config):
+    return {"name": name, **config}
+
+
+# By verb: subjects and bodies, sent one after the other.
+REQUESTS = {
+    "INFO": [("INFO", None)],
+    "STREAM.CREATE": [
+        ("STREAM.CREATE.A", stream("A", subjects=numbered("q.{0}.x"), republish={"src": ">", "dest": "r.>"})),
+        ("STREAM.CREATE.B", stream("B", subjects=CROSSING)),
+        ("STREAM.CREATE.C", stream("C", sources=[{"name": "O", "subject_transforms": TRANSFORMS}])),
+        ("STREAM.CREATE.D", stream("D", mirror={"name": "O", "subject_transforms": TRANSFORMS})),
+        ("STREAM.CREATE.E", stream("E", subjects=["e"], metadata=dict.fromkeys(numbered("key {0}"), "value"))),
+    ],
+    "STREAM.UPDATE": [
+        ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("v.{0}")])),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("w.{0}")])),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["w.*"])),
+    ],
+    "STREAM.DELETE": [
+        ("STREAM.CREATE.A", stream("A", subjects=numbered("q.{0}.x"))),
+        ("STREAM.DELETE.A", None),
+    ],
+    "STREAM.NAMES": [("STREAM.NAMES", {"subject": "s.>"})],
+    "STREAM.LIST": [("STREAM.LIST", {"subject": "s.>"})],
+    "STREAM.INFO": [("STREAM.INFO.S", {"subjects_filter": "s.*.x", "deleted_details": True})],
+    "STREAM.PURGE": [("STREAM.PURGE.S", {"filter": "s.*.x"})],
+    "STREAM.MSG.GET": [
+        ("STREAM.MSG.GET.S", {"last_by_subj": "s.*.y"}),
+        ("STREAM.MSG.GET.S", {"seq": 1, "next_by_subj": "*.*.x"}),
+    ],
+    "STREAM.MSG.DELETE": [("STREAM.MSG.DELETE.S", {"seq": 5})],
+    "STREAM.SNAPSHOT": [("STREAM.SNAPSHOT.S", {"deliver_subject": "nobody"})],
+    "STREAM.RESTORE": [("STREAM.RESTORE.R", {"config": stream("R", subjects=numbered("q.{0}.x"))})],
+    "CONSUMER.CREATE": [
+        ("CONSUMER.CREATE.S.c", consumer(filter_subjects=LITERALS)),
+        ("CONSUMER.CREATE.S.c", consumer(filter_subjects=PATTERNS)),
+        ("CONSUMER.CREATE.S.c", consumer(filter_subjects=CROSSING)),
+        ("CONSUMER.CREATE.S.d", consumer(name="d", filter_subjects=PATTERNS, deliver_policy="last")),
+        ("CONSUMER.CREATE.S.e", consumer(name="e", filter_subjects=PATTERNS, deliver_policy="last_per_subject")),
+        ("CONSUMER.CREATE.S.f", consumer(name="f", backoff=[1] * LISTED, max_deliver=-1, ack_policy="explicit")),
+    ],
+    "CONSUMER.DURABLE.CREATE": [
+        ("CONSUMER.DURABLE.CREATE.S.c", consumer(durable_name="c", filter_subjects=PATTERNS, ack_policy="explicit")),
+    ],
+    "CONSUMER.INFO": [("CONSUMER.INFO.S.many", None)],
+    "CONSUMER.PENDING": [("CONSUMER.PENDING.S.many", None)],
+    "CONSUMER.NAMES": [("CONSUMER.NAMES.S", None)],
+    "CONSUMER.LIST": [("CONSUMER.LIST.S", None)],
+    "CONSUMER.DELETE": [("CONSUMER.DELETE.S.many", None)],
+    "CONSUMER.PAUSE": [("CONSUMER.PAUSE.S.many", {"pause_until": "2100-01-01T00:00:00Z"})],
+    "CONSUMER.RESET": [("CONSUMER.RESET.S.many", {"seq": 1})],
+    "CONSUMER.UNPIN": [("CONSUMER.UNPIN.S.many", {"group": "g"})],
+    "DIRECT.GET": [
+        ("DIRECT.GET.S", {"multi_last": LITERALS}),
+        ("DIRECT.GET.S", {"multi_last": PATTERNS}),
+        ("DIRECT.GET.S", {"multi_last": COMBINED}),
+        ("DIRECT.GET.S", {"last_by_subj": "s.*.y"}),
+        ("DIRECT.GET.S", {"next_by_subj": "*.*.x", "batch": 10}),
+    ],
+}
+
+
+def test_every_request_is_there():
+    assert REQUESTS.keys() == _HANDLERS.keys() | {"DIRECT.GET"}
+
+
+class Lines:
+    """Counts the lines of this package that are executed in each call."""
+
+    def __init__(self):
+        self.most = 0
+        self._count = 0
+
+    def during(self, act):
+        before, self._count = sys.gettrace(), 0
+        sys.settrace(self._trace)
+        try:
+            act()
+        finally:
+            sys.settrace(before)
+        self.most = max(self.most, self._count)
+
+    def _trace(self, frame, event, argument):
+        self._count += event == "line"
+        return self._trace if "jetlake" in frame.f_code.co_filename else None
+
+
+@pytest.fixture
+def large(make_harness):
+    harness = make_harness()
+    harness.create(name="O", subjects=["o"])
+    harness.create(name="OTHER", subjects=["other"])
+    harness.create(allow_direct=True)
+    harness.api("CONSUMER.CREATE.S.many", consumer(name="many", filter_subjects=PATTERNS))
+    for number in range(SUBJECTS):
+        harness.publish(f"s.{number}.{'y' if number < 100 else 'x'}")
+    harness.turn()
+    harness.engine.long_work.slice_ns = 0
+    return harness
+
+
+@pytest.mark.parametrize("verb", REQUESTS)
+def test_no_turn_does_much_of_the_work(large, verb):
+    lines = Lines()
+    for subject, body in REQUESTS[verb]:
+        payload = json.dumps(body).encode() if body is not None else b""
+        large.client.take()
+        lines.during(lambda: large.publish(f"$JS.API.{subject}", payload, reply=b"_INBOX.a"))  # noqa: B023
+        while large.engine.has_ready():
+            lines.during(large.engine.flush)
+        (*_, answer) = large.client.take()
+        if answer.payload.startswith(b"{") and verb != "CONSUMER.UNPIN":
+            assert "error" not in json.loads(answer.payload), (subject, answer.payload)
+        assert lines.most <= LINES_MAX, subject
