@@ -35,29 +35,29 @@ test: ## set up, check, and run every test
 fuzz: setup ## throw garbage at every input from outside, a minute a target (SECONDS=60)
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet "atheris>=3" \
 		|| echo "fuzz: atheris can't be installed here; going on without the guidance of coverage"
-	@PYTHONPATH=tests/support $(BIN)/python tests/fuzz/run_fuzz.py --seconds $(SECONDS)
+	@$(BIN)/python -m tests.fuzz.run_fuzz --seconds $(SECONDS)
 
 fuzz-client: setup ## drive both clients at random against a model, on both servers (SECONDS=60 SEED=1)
-	@PYTHONPATH=tests/conformance/support $(BIN)/python tests/fuzz/run_client.py --seconds $(SECONDS) --seed $(SEED)
+	@$(BIN)/python -m tests.fuzz.run_client --seconds $(SECONDS) --seed $(SEED)
 
 fuzz-servers: setup ## ask the embedded server and nats-server the same at random, and compare every answer (SECONDS=60 SEED=1)
-	@PYTHONPATH=tests/conformance/support $(BIN)/python tests/fuzz/run_servers.py --seconds $(SECONDS) --seed $(SEED)
+	@$(BIN)/python -m tests.fuzz.run_servers --seconds $(SECONDS) --seed $(SEED)
 
 power-cuts: setup ## cut the power below the server's file system, anywhere in what it wrote; as root (CUTS=200 SEED=1 FILE_SYSTEM=ext4)
-	@PYTHONPATH=tests/faults $(BIN)/python tests/power_cuts/run_power_cuts.py --cuts $(CUTS) --seed $(SEED) --file-system $(FILE_SYSTEM)
+	@$(BIN)/python -m tests.power_cuts.run_power_cuts --cuts $(CUTS) --seed $(SEED) --file-system $(FILE_SYSTEM)
 
 simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
-	@PYTHONPATH=tests/support $(BIN)/python tests/simulation/run_simulation.py --seed $(SEED) --steps $(STEPS)
+	@$(BIN)/python -m tests.simulation.run_simulation --seed $(SEED) --steps $(STEPS)
 
 simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
-	@$(BIN)/python tests/spark/model/run_spark.py --seed $(SEED) --histories $(HISTORIES)
+	@$(BIN)/python -m tests.spark.model.run_spark --seed $(SEED) --histories $(HISTORIES)
 
 test-cluster: setup ## kill, freeze and cut off the servers of a nats-server cluster under load (KILLS=20, under 15 min)
 	@CLUSTER_KILLS=$(KILLS) tools/test_cluster.sh
 
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)
-	@$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
+	@$(BIN)/python -m tests.faults.soak --seconds $(SECONDS)
 
 format: setup ## put the sources into the one format
 	@$(BIN)/ruff format --quiet .

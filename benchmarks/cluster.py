@@ -21,11 +21,10 @@ from pathlib import Path
 import jetlake
 from _harness import Report, cpu_s, parse_arguments, spread
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster" / "support"))
-
-from nats_cluster import Cluster, Node
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from jetlake.model.stream import StreamInfo
+from tests.support.nats_cluster import Cluster, Node
 
 QUESTION = "What do three copies cost, how many Spark tasks does a leader feed, how long is a stream without one?"
 PAYLOAD = b"x" * 128

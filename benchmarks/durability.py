@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 from _harness import Report, parse_arguments
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "faults"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from damage import damage_rounds
-from kill_rounds import client_kill_rounds, kill_rounds
-from killable import KINDS
+from tests.faults.damage import damage_rounds
+from tests.faults.kill_rounds import client_kill_rounds, kill_rounds
+from tests.faults.killable import KINDS
 
 QUESTION = "What is lost when a server is killed or its files are damaged?"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from _harness import Report, Sample, parse_arguments
 from _servers import OURS, PEER
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "faults"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import load_shapes
+from tests.faults import load_shapes
 
 QUESTION = "Does the server stay small and quick for a bystander, whatever others do to it?"
 ROUNDS = 3

@@ -203,13 +203,13 @@ def spark_options_page() -> str:
 def conformance_tests() -> dict[str, str]:
     """The source of each test that runs on both servers, by its path and name."""
     found = {}
-    for path in sorted((ROOT / "tests" / "conformance").glob("test_*.py")):
+    for path in sorted((ROOT / "tests" / "conformance").rglob("test_*.py")):
         text = path.read_text()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found[f"{path.relative_to(ROOT)}::{node.name}"] = ast.get_source_segment(text, node) or ""
     # Behind the tests, for what only the constants and parameters of a file name.
-    files = sorted((ROOT / "tests" / "conformance").glob("test_*.py"))
+    files = sorted((ROOT / "tests" / "conformance").rglob("test_*.py"))
     return found | {str(path.relative_to(ROOT)): path.read_text() for path in files}
 
 

@@ -34,11 +34,12 @@ trap abort TERM INT
 
 start own --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1
 start shared --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1
-start clients tests/conformance/test_c*.py "$@" >"$logs/clients" 2>&1
-start servers tests/conformance/test_[!c]*.py tests/cluster "$@" >"$logs/servers" 2>&1
+clients=(tests/conformance/{client,command,core,key_value})
+start clients "${clients[@]}" "$@" >"$logs/clients" 2>&1
+start servers tests/conformance tests/cluster "${clients[@]/#/--ignore=}" "$@" >"$logs/servers" 2>&1
 start others --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
 wait "${parts[others]}" || failed=1
-show clients "tests of client, command and core against both servers"
+show clients "tests of client, command, core and key-value buckets against both servers"
 show servers "tests of streams and consumers against both servers, and of a cluster"
 show shared "tests on a Spark session"
 show own "tests on Spark in processes of its own"

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from script_bundle import bundle
 
 from jetlake.server import Server
 from jetlake.server.config.options import Options, WebSocketOptions
+from tests.browser.script_bundle import bundle
 
 
 @pytest.fixture(scope="session")

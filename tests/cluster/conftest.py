@@ -1,8 +1,9 @@
 """Clusters of three nats-servers, with publishers and readers at work."""
 
 import pytest
-from nats_cluster import Cluster
-from workload import Workload
+
+from tests.support.nats_cluster import Cluster
+from tests.support.workload import Workload
 
 
 @pytest.fixture

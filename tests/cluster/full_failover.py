@@ -8,14 +8,14 @@ import asyncio
 import os
 
 import pytest
-from dashboard_pages import is_behind, shown
-from patient_client import PatientClient, lose_quorum
-from workload import STREAM
 
 import jetlake
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.errors import ObjectError, ObjectNotFoundError
+from tests.support.dashboard_pages import is_behind, shown
+from tests.support.patient_client import PatientClient, lose_quorum
+from tests.support.workload import STREAM
 
 KILLS = int(os.environ.get("CLUSTER_KILLS", "20"))
 

@@ -7,13 +7,12 @@ are killed; a mirror at the edge is read offline. Nothing is lost, nothing comes
 import asyncio
 import os
 
-from client_support import until
-from edge_shop import COPY, EdgeShop
-from leaf_support import LEAF, Line, report
-from nats_cluster import Cluster
-from servers import make_server
-
 import jetlake
+from tests.support.clients import until
+from tests.support.edge_shop import COPY, EdgeShop
+from tests.support.leaf import LEAF, Line, report
+from tests.support.nats_cluster import Cluster
+from tests.support.servers import make_server
 
 CUTS = int(os.environ.get("CLUSTER_KILLS", "20"))
 

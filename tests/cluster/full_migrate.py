@@ -2,11 +2,10 @@
 
 import asyncio
 
-from moving import check_moved, filled_stream, moved_there_and_back
-
 import jetlake
 from jetlake import JetlakeError
 from jetlake.client.migration.migration import Migration
+from tests.support.moving import check_moved, filled_stream, moved_there_and_back
 
 
 async def move(source, target, **options):

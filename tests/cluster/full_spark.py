@@ -11,9 +11,9 @@ import textwrap
 from collections import Counter
 
 import pytest
-from spark_standalone import CONFIG, Standalone
 
 import jetlake
+from tests.support.spark_standalone import CONFIG, Standalone
 
 RETENTIONS = ("limits", "workqueue", "interest")
 BATCH = 1500

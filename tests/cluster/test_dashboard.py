@@ -1,10 +1,9 @@
 """The dashboard against a cluster: leaders, replicas and how far they are behind."""
 
-from dashboard_pages import leader_shown, shown
-
 import jetlake
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import ServerApi
+from tests.support.dashboard_pages import leader_shown, shown
 
 
 async def test_leaders_and_replicas_are_shown(cluster):

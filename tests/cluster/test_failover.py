@@ -1,9 +1,8 @@
 """A replicated stream whose leader is killed, with every kind of publisher and reader; more in `full_failover.py`."""
 
-from patient_client import PatientClient, lose_quorum
-from workload import STREAM
-
 import jetlake
+from tests.support.patient_client import PatientClient, lose_quorum
+from tests.support.workload import STREAM
 
 
 async def test_publishers_and_readers_survive_the_kill_of_a_leader(cluster, workload):

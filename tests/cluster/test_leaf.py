@@ -4,8 +4,9 @@ More of it, and with three servers at the hub, in `full_leaf.py`.
 """
 
 import pytest
-from edge_shop import EdgeShop
-from leaf_support import Edge
+
+from tests.support.edge_shop import EdgeShop
+from tests.support.leaf import Edge
 
 
 @pytest.mark.timeout(400)

@@ -7,31 +7,34 @@ them always, all of them where CONFORMANCE_CLUSTER is set (`make test-cluster`).
 import os
 from contextlib import AsyncExitStack
 from inspect import signature
+from pathlib import Path
 
 import pytest
-from client_support import Clients
-from cluster_server import ClusterServer
-from command_shell import Shell
-from servers import ServerClock, make_server
-from wire import Wire
 
+from tests.support.clients import Clients
+from tests.support.cluster_server import ClusterServer
+from tests.support.command_shell import Shell
+from tests.support.servers import ServerClock, make_server
+from tests.support.wire import Wire
+
+HERE = Path(__file__).parent
 SERVERS = ["embedded", "nats-server"]
 # Modules whose tests run against the cluster too: one always, the others by `make test-cluster`.
-ON_CLUSTER = {"test_client_key_value"}
+ON_CLUSTER = {"key_value/test_buckets"}
 ON_CLUSTER_IN_FULL = ON_CLUSTER | {
-    "test_client_backup",
-    "test_client_batches",
-    "test_client_consumers",
-    "test_client_core",
-    "test_client_counters",
-    "test_client_dead_letters",
-    "test_client_explain",
-    "test_client_objects",
-    "test_client_options",
-    "test_client_request_many",
-    "test_client_services",
-    "test_client_streams",
-    "test_client_subscribe",
+    "client/test_backup",
+    "client/test_batches",
+    "client/test_consumers",
+    "client/test_core_messaging",
+    "client/test_counters",
+    "client/test_dead_letters",
+    "client/test_explanation",
+    "client/test_options",
+    "client/test_request_many",
+    "client/test_services",
+    "client/test_streams",
+    "client/test_subscribe",
+    "key_value/test_objects",
 }
 NEEDED = {"js", "clients", "clock"}
 # A nats-server cluster answers pause and resume before the consumer's leader does them, and lists deleted consumers
@@ -44,7 +47,7 @@ def pytest_generate_tests(metafunc):
     has_own = any("kind" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "kind" in metafunc.fixturenames and not has_own:
         modules = ON_CLUSTER_IN_FULL if os.environ.get("CONFORMANCE_CLUSTER") else ON_CLUSTER
-        is_clustered = metafunc.module.__name__.rpartition(".")[2] in modules
+        is_clustered = str(metafunc.definition.path.relative_to(HERE).with_suffix("")) in modules
         is_clustered = is_clustered and metafunc.function.__name__ not in NOT_ON_CLUSTER
         fits = set(signature(metafunc.function).parameters) & set(metafunc.fixturenames) <= NEEDED
         metafunc.parametrize("kind", [*SERVERS, "cluster"] if is_clustered and fits else SERVERS, indirect=True)

@@ -6,7 +6,8 @@ import importlib.util
 import sys
 
 import pytest
-from blocks import ROOT, name
+
+from tests.docs.blocks import ROOT, name
 
 _spec = importlib.util.spec_from_file_location("render_benchmarks", ROOT / "tools" / "render_benchmarks.py")
 assert _spec is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from blocks import ROOT
+
+from tests.docs.blocks import ROOT
 
 _ROW = re.compile(r"^\| (?P<behaviour>.+) \| `(?P<module>[^`]+)` \| `(?P<test>[^`]+)` \| .+ \|$", re.MULTILINE)
 PAGE = (ROOT / "docs" / "conformance.md").read_text()

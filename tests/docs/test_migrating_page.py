@@ -4,7 +4,6 @@ import inspect
 import re
 
 import pytest
-from blocks import ROOT
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -13,6 +12,8 @@ from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 from nats.micro.request import Request
 from nats.micro.service import Service
+
+from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs" / "migrating-from-nats-py.md").read_text()
 CLASSES = [

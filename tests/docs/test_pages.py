@@ -6,7 +6,8 @@ import ast
 import re
 
 import pytest
-from blocks import ROOT, blocks, name, pages, save_and_run
+
+from tests.docs.blocks import ROOT, blocks, name, pages, save_and_run
 
 # Pages about Spark on a cluster: their lines go into a session that the reader has.
 FRAGMENTS = {"spark.md", "spark-sizing.md"}

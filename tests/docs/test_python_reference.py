@@ -6,7 +6,8 @@ import importlib.util
 import inspect
 
 import pytest
-from blocks import ROOT
+
+from tests.docs.blocks import ROOT
 
 _spec = importlib.util.spec_from_file_location("render_python", ROOT / "tools" / "render_python_reference.py")
 render = importlib.util.module_from_spec(_spec)

@@ -6,7 +6,8 @@ import re
 import subprocess
 
 import pytest
-from blocks import ROOT, blocks
+
+from tests.docs.blocks import ROOT, blocks
 
 README = ROOT / "README.md"
 

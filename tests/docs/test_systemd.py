@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from blocks import ROOT, blocks
-
 from jetlake.server.config.assemble import assemble
 from jetlake.server.config.flags import parse_flags
+from tests.docs.blocks import ROOT, blocks
 
 
 def test_the_unit_and_the_page_go_together(tmp_path):

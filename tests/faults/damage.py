@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import nats
-from killable import KillableServer
-from load_clients import STREAM, create, stored_messages
+
+from tests.faults.killable import KillableServer
+from tests.faults.load_clients import STREAM, create, stored_messages
 
 MESSAGES = 50
 

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from any_sync import AnySync
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers, find_value
 from jetlake.protocol.parser import ClientParser
@@ -26,6 +24,8 @@ from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 from jetlake.testing.clock import ManualClock
+from tests.support.any_sync import AnySync
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 ACK_WAIT_S = 30
 SECOND_NS = 1_000_000_000

@@ -5,11 +5,12 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from killable import KillableServer
-from load_clients import CLIENTS, GONE, create, stored_messages, waiting_for_worker
+from tests.faults.killable import KillableServer
+from tests.faults.load_clients import CLIENTS, GONE, create, stored_messages, waiting_for_worker
 
 ACK_WAIT_S = 1.0
 PUBLISHERS = 8
+ROOT = Path(__file__).parents[2]
 WORKERS = 2
 BATCH = 20
 ROUNDS_PER_FOLDER = 10
@@ -229,9 +230,11 @@ async def client_kill_rounds(kind, rounds, random, clients=("jetlake", "nats-py"
 
 
 async def _kill_client(client_name, url, prefix, ledger, random):
-    script = str(Path(__file__).with_name("victim_client.py"))
     victim = await asyncio.create_subprocess_exec(
-        sys.executable, script, client_name, url, prefix, stdout=asyncio.subprocess.PIPE, limit=1 << 24
+        *(sys.executable, "-m", "tests.faults.victim_client", client_name, url, prefix),
+        stdout=asyncio.subprocess.PIPE,
+        limit=1 << 24,
+        cwd=ROOT,
     )
     told = b""
     while line := await victim.stdout.readline():

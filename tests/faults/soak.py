@@ -1,6 +1,6 @@
 """Ten minutes of mixed load with crashes: nothing is lost, and nothing leaks.
 
-    python tests/faults/soak.py [--seconds N] [--crash-every N]
+    python -m tests.faults.soak [--seconds N] [--crash-every N]
 
 One server process runs under load from both clients while streams and consumers come and go. Every so often a second
 server is killed under the same load and compared with what it had promised, as `faults/kill_rounds.py` does. Memory and
@@ -15,10 +15,10 @@ import sys
 import time
 from random import Random
 
-from kill_rounds import ACK_WAIT_S, Findings, Ledger, Load, kill_rounds
-from killable import KillableServer
-from load_clients import GONE, create
-from load_shapes import Raw, memory_mib, open_files
+from tests.faults.kill_rounds import ACK_WAIT_S, Findings, Ledger, Load, kill_rounds
+from tests.faults.killable import KillableServer
+from tests.faults.load_clients import GONE, create
+from tests.faults.load_shapes import Raw, memory_mib, open_files
 
 GROWTH_MIB = 24
 """What the process may have gained at the end: pieces of the allocator, never something for each message."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from killable import KillableServer
 
 import jetlake.blocking
+from tests.faults.killable import KillableServer
 
 WORKER = Path(__file__).parent / "dead_letter_worker.py"
 JOBS = 60

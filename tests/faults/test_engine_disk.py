@@ -7,14 +7,14 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from engine_world import SECOND_NS, Client, World, run_crashes, run_faults
 
-from faulty_disk import PowerCut
 from jetlake.protocol.headers import encode_headers
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.store.steps import finish
+from tests.faults.engine_world import SECOND_NS, Client, World, run_crashes, run_faults
+from tests.support.faulty_disk import PowerCut
 
 WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))
 """How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""

@@ -5,13 +5,13 @@ import os
 from random import Random
 
 import pytest
-from damage import Damage, cut_the_tail, flip_one_byte
-from kill_rounds import Ledger, client_kill_rounds, kill_rounds
-from killable import KillableServer
 
 from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamConfig
+from tests.faults.damage import Damage, cut_the_tail, flip_one_byte
+from tests.faults.kill_rounds import Ledger, client_kill_rounds, kill_rounds
+from tests.faults.killable import KillableServer
 
 # A machine that has the time can run more of them.
 ROUNDS = int(os.environ.get("JETLAKE_KILL_ROUNDS", "2"))

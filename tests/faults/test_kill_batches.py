@@ -4,10 +4,9 @@ import asyncio
 import os
 from random import Random
 
-from killable import KillableServer
-from load_clients import GONE, STREAM, stored_messages
-
 import jetlake
+from tests.faults.killable import KillableServer
+from tests.faults.load_clients import GONE, STREAM, stored_messages
 
 ROUNDS = int(os.environ.get("JETLAKE_KILL_ROUNDS", "2"))
 PUBLISHERS = 4

@@ -2,7 +2,7 @@
 
 import resource
 
-import load_shapes
+from tests.faults import load_shapes
 
 GROWTH_MIB = 150
 """More than any of these may add to the server's memory; without bounds each would add several times that."""

@@ -4,9 +4,9 @@ import errno
 import json
 
 import pytest
-from engine_world import Client, World
 
 from jetlake.protocol.headers import encode_headers
+from tests.faults.engine_world import Client, World
 
 COUNT = 60
 SECOND_NS = 1_000_000_000

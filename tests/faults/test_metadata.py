@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-from any_sync import AnySync
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser
@@ -24,6 +22,8 @@ from jetlake.store.log.mark import MarkFile
 from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
+from tests.support.any_sync import AnySync
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 SYNCS = {"sync", "sync_folder", "make_folder"}
 EVERYTHING = {name for name in vars(Disk) if not name.startswith("_")} | {"create"}

@@ -3,14 +3,13 @@
 import asyncio
 from itertools import count
 
-from killable import KillableServer
-from load_clients import GONE
-
 import jetlake
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.log.mark import MarkFile
 from jetlake.store.redo.redo_format import find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_NAMES
+from tests.faults.killable import KillableServer
+from tests.faults.load_clients import GONE
 
 STREAMS = [f"S{number}" for number in range(20)]
 ENTRIES_LEAST = 20

@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from killable import KillableServer
-from store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, running, streams_of
 
 from jetlake.dashboard.watching.board import Board
 from jetlake.server.shell.monitoring.jetstream_reports import health_report
 from jetlake.server.shell.monitoring.query import Query
 from jetlake.store.steps import finish
 from jetlake.store.stream_folder import StreamFolder
+from tests.faults.killable import KillableServer
+from tests.faults.store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, running, streams_of
 
 ALL = list(range(1, MESSAGES + 1))
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 
-from kill_rounds import Load
+from tests.faults.kill_rounds import Load
 
 
 class Teller:

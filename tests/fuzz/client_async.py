@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import gc
 
-from client_model import STREAM, PromiseError
-
 import jetlake
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishWindowError
+from tests.fuzz.client_model import STREAM, PromiseError
 
 CALL_S = 20.0
 ACTORS = 5

@@ -8,10 +8,9 @@ import threading
 import time
 import warnings
 
-from client_model import STREAM, PromiseError
-
 import jetlake.blocking
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishWindowError
+from tests.fuzz.client_model import STREAM, PromiseError
 
 CALL_S = 20.0
 THREADS = 3

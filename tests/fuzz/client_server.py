@@ -6,7 +6,7 @@ import threading
 import time
 import urllib.request
 
-from servers import make_server
+from tests.support.servers import make_server
 
 # Small limits, so that histories reach them.
 CONFIG = """

@@ -13,9 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from session_target import SESSIONS, run_session
-
-from faulty_disk import FaultyDisk
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
 from jetlake.model.archive.archive import ArchiveReader
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
@@ -45,6 +42,8 @@ from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader
 from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
+from tests.fuzz.session_target import SESSIONS, run_session
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/streams/S/msgs")
 

@@ -1,4 +1,4 @@
-"""Drive the clients at random against a model: `python tests/fuzz/run_client.py --seconds 60 --seed 1`.
+"""Drive the clients at random against a model: `python -m tests.fuzz.run_client --seconds 60 --seed 1`.
 
 Both clients in turn, on both servers in turn. A history that breaks a promise ends with the promise and the command
 that runs its seed again. Threads and the network choose their own order, so one seed is many histories: run it often.
@@ -8,10 +8,10 @@ import argparse
 import asyncio
 import time
 
-from client_async import AsyncHistory, leftovers
-from client_blocking import BlockingHistory
-from client_model import Model, PromiseError
-from client_server import FuzzedServer
+from tests.fuzz.client_async import AsyncHistory, leftovers
+from tests.fuzz.client_blocking import BlockingHistory
+from tests.fuzz.client_model import Model, PromiseError
+from tests.fuzz.client_server import FuzzedServer
 
 HISTORY_S = 2.0
 GONE_S = 10.0
@@ -51,7 +51,7 @@ def main():
         while seed == arguments.seed or time.monotonic() < deadline:
             for kind, server in servers.items():
                 for client in clients:
-                    command = "PYTHONPATH=tests/conformance/support python tests/fuzz/run_client.py"
+                    command = "python -m tests.fuzz.run_client"
                     replay = f"{command} --seed {seed} --seconds 0 --client {client} --server {kind}"
                     broken = f"seed {seed} broke a promise of the {client} client on {kind}; replay: {replay}"
                     try:

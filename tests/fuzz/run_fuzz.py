@@ -1,6 +1,6 @@
 """Fuzzes every kind of input from outside, each for a while; exits with 1 when one of them found something.
 
-    PYTHONPATH=tests/support python tests/fuzz/run_fuzz.py [--seconds N] [--target NAME …] [--list]
+    python -m tests.fuzz.run_fuzz [--seconds N] [--target NAME …] [--list]
 
 Each target of `fuzz_targets.py` runs in a process of its own: guided by coverage where atheris is installed, else by
 blind mutation of the seeds. An input that fails is left in `tests/fuzz/finds/NAME/`, where `test_finds.py` runs it from
@@ -19,8 +19,8 @@ from hashlib import sha1
 from pathlib import Path
 from random import Random
 
-HERE = Path(__file__).parent
-FINDS = HERE / "finds"
+ROOT = Path(__file__).parents[2]
+FINDS = ROOT / "tests" / "fuzz" / "finds"
 
 
 def guided(name: str, seconds: float) -> None:
@@ -28,7 +28,7 @@ def guided(name: str, seconds: float) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["jetlake"], enable_loader_override=False):
-        from fuzz_targets import TARGETS
+        from tests.fuzz.fuzz_targets import TARGETS
     target = TARGETS[name]
     (FINDS / name).mkdir(parents=True, exist_ok=True)
     corpus = Path(tempfile.mkdtemp(prefix=f"jetlake-fuzz-{name}-"))
@@ -73,7 +73,7 @@ def mutate(data: bytes, random: Random) -> bytes:
 
 def blind(name: str, seconds: float, seed: int) -> int:
     """Fuzz one target by mutation alone; how many inputs failed."""
-    from fuzz_targets import TARGETS
+    from tests.fuzz.fuzz_targets import TARGETS
 
     target = TARGETS[name]
     random = Random(seed)
@@ -108,8 +108,8 @@ def has_atheris() -> bool:
 
 def run_one(name: str, seconds: float) -> bool:
     """One target in a process of its own; whether all went well."""
-    command = [sys.executable, str(Path(__file__)), "--only", name, "--seconds", str(seconds)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 2 + 120)
+    command = [sys.executable, "-m", "tests.fuzz.run_fuzz", "--only", name, "--seconds", str(seconds)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 2 + 120, cwd=ROOT)
     output = finished.stdout + finished.stderr
     runs = next((line.split()[-1] for line in output.splitlines() if "number_of_executed_units" in line), "")
     if finished.returncode == 0:
@@ -132,7 +132,7 @@ def main() -> int:
             guided(options.only, options.seconds)
             return 0
         return blind(options.only, options.seconds, int(time.time()))
-    from fuzz_targets import TARGETS
+    from tests.fuzz.fuzz_targets import TARGETS
 
     if options.list:
         sys.stdout.write("\n".join(TARGETS) + "\n")
@@ -140,8 +140,8 @@ def main() -> int:
     sys.stdout.write(f"{'guided by coverage' if has_atheris() else 'blind'}, {options.seconds:g} s a target\n")
     good = [run_one(name, options.seconds) for name in options.target or TARGETS]
     if not options.target:
-        protocol = [sys.executable, str(HERE / "fuzz_protocol.py"), "--seconds", str(options.seconds)]
-        good.append(subprocess.run(protocol).returncode == 0)
+        protocol = [sys.executable, "-m", "tests.fuzz.fuzz_protocol", "--seconds", str(options.seconds)]
+        good.append(subprocess.run(protocol, cwd=ROOT).returncode == 0)
     return 0 if all(good) else 1
 
 

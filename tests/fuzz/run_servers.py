@@ -1,4 +1,4 @@
-"""Compare both servers at random: `python tests/fuzz/run_servers.py --seconds 60 --seed 1`.
+"""Compare both servers at random: `python -m tests.fuzz.run_servers --seconds 60 --seed 1`.
 
 Every answer of the embedded server is held against that of nats-server. A history in which the two differ ends with its
 steps, the two answers, and the command that runs its seed again.
@@ -8,8 +8,8 @@ import argparse
 import asyncio
 import time
 
-from pair import Pair
-from server_history import History
+from tests.fuzz.server_history import History
+from tests.support.pair import Pair
 
 STEPS = 60
 
@@ -24,7 +24,7 @@ async def run(seconds, first):
                 await history.run(STEPS)
             except BaseException:
                 print("\n".join(history.steps))
-                command = "PYTHONPATH=tests/conformance/support python tests/fuzz/run_servers.py"
+                command = "python -m tests.fuzz.run_servers"
                 print(f"seed {seed}: the servers differ; replay: {command} --seed {seed} --seconds 0")
                 raise
             steps += len(history.steps)

@@ -13,7 +13,7 @@ import asyncio
 import json
 from random import Random
 
-from pair import Pair
+from tests.support.pair import Pair
 
 HOUR = 3600 * 10**9
 ATTEMPTS = 250

@@ -4,8 +4,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzz_targets import TARGETS
-from run_fuzz import mutate
+
+from tests.fuzz.fuzz_targets import TARGETS
+from tests.fuzz.run_fuzz import mutate
 
 FINDS = sorted(path for path in (Path(__file__).parent / "finds").glob("*/*") if path.is_file())
 MUTATIONS = 150

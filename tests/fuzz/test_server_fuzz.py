@@ -1,7 +1,7 @@
 """A bounded run of the fuzz of both servers: a few seeds. `make fuzz-servers` runs longer."""
 
-from pair import Pair
-from server_history import History
+from tests.fuzz.server_history import History
+from tests.support.pair import Pair
 
 
 async def test_both_servers_answer_random_histories_alike():

@@ -3,17 +3,16 @@
 import asyncio
 import shutil
 
-from killable import KillableServer
-from volume import RecordedVolume, mounted
-from working import ACK_WAIT_S
-from write_log import CutDisk
-
 import jetlake
 from jetlake.errors import JetlakeError
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.shell.engine_loop import SystemClock
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.server import Server
+from tests.faults.killable import KillableServer
+from tests.power_cuts.volume import RecordedVolume, mounted
+from tests.power_cuts.working import ACK_WAIT_S
+from tests.power_cuts.write_log import CutDisk
 
 
 class _LaterClock(SystemClock):

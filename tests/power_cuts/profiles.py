@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from publishing import Copied, Publisher, RemovedIds
-from removing import Sequential
-from tables import Bucket, Counts, Objects, Restored, Streams
-from working import Worker
+from tests.power_cuts.publishing import Copied, Publisher, RemovedIds
+from tests.power_cuts.removing import Sequential
+from tests.power_cuts.tables import Bucket, Counts, Objects, Restored, Streams
+from tests.power_cuts.working import Worker
 
 
 def alone(random, position):

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 
-from promises import Act
-from scenario import Scenario, lost_sequences, stored
-
 from jetlake.errors import ApiError
+from tests.power_cuts.promises import Act
+from tests.power_cuts.scenario import Scenario, lost_sequences, stored
 
 WINDOW_S = 6 * 3600
 """Of message ids."""

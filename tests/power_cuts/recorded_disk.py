@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from write_log import LogWriter
+from tests.power_cuts.write_log import LogWriter
 
 COUNT = struct.Struct("<Q")
 """The content of the file `count`."""

@@ -3,12 +3,10 @@
 import asyncio
 import sys
 import time
-from pathlib import Path
-
-from killable import KillableServer
 
 import jetlake
 from jetlake.errors import JetlakeError
+from tests.faults.killable import KillableServer
 
 PAUSE_S = 1.3
 
@@ -30,11 +28,10 @@ class RecordedLoad:
         self._profile = profile
         self._scenarios = scenarios
         self._position = volume.position
-        program = str(Path(__file__).with_name("small_segments.py"))
         self._server = KillableServer(
             kind,
             store_dir=volume.path / "data",
-            command=[sys.executable, program] if kind == "jetlake" else None,
+            command=[sys.executable, "-m", "tests.power_cuts.small_segments"] if kind == "jetlake" else None,
             sync=f'sync_interval: "{profile.interval_s}s"' if profile.interval_s is not None else None,
         )
         self._is_up = asyncio.Event()

@@ -1,7 +1,7 @@
 """A stream whose messages are removed in every way."""
 
-from promises import Timeline
-from scenario import Scenario, lost_sequences, stored
+from tests.power_cuts.promises import Timeline
+from tests.power_cuts.scenario import Scenario, lost_sequences, stored
 
 
 class Sequential(Scenario):

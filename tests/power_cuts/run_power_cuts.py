@@ -1,6 +1,6 @@
 """Cut the power of a server below its file system, and compare what is left with what it had promised.
 
-    python tests/power_cuts/run_power_cuts.py [--cuts N] [--seed N] [--file-system ext4] [--profile NAME]
+    python -m tests.power_cuts.run_power_cuts [--cuts N] [--seed N] [--file-system ext4] [--profile NAME]
 
 The server runs on a file system on a disk that keeps every write and flush in a log (`recorded_disk.py`). Each run is
 cut at many positions of that log afterwards: what was flushed before is there, and anything of the rest. Some cuts hit
@@ -19,15 +19,15 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from after_cut import broken_promises, cut_again
-from controls import Control
-from killable import KINDS
-from profiles import PROFILES
-from promises import Cut
-from recorded_load import RecordedLoad
-from small_segments import use_small_segments
-from volume import FILE_SYSTEMS, RecordedVolume, TornFileSystemError, make_image, missing, mounted
-from write_log import CutDisk, copy_sparse
+from tests.faults.killable import KINDS
+from tests.power_cuts.after_cut import broken_promises, cut_again
+from tests.power_cuts.controls import Control
+from tests.power_cuts.profiles import PROFILES
+from tests.power_cuts.promises import Cut
+from tests.power_cuts.recorded_load import RecordedLoad
+from tests.power_cuts.small_segments import use_small_segments
+from tests.power_cuts.volume import FILE_SYSTEMS, RecordedVolume, TornFileSystemError, make_image, missing, mounted
+from tests.power_cuts.write_log import CutDisk, copy_sparse
 
 RUN_S = 3.0
 CUTS_PER_RUN = 30

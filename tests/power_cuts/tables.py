@@ -2,8 +2,8 @@
 
 import io
 
-from promises import Timeline
-from scenario import Scenario
+from tests.power_cuts.promises import Timeline
+from tests.power_cuts.scenario import Scenario
 
 
 class Keys(Scenario):

@@ -3,7 +3,8 @@
 from random import Random
 
 import pytest
-from write_log import PAGE, SECTOR, CutDisk, LogWriter, copy_sparse
+
+from tests.power_cuts.write_log import PAGE, SECTOR, CutDisk, LogWriter, copy_sparse
 
 SIZE = 8 * PAGE
 

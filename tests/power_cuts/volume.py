@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from recorded_disk import COUNT
-from write_log import copy_sparse
+from tests.power_cuts.recorded_disk import COUNT
+from tests.power_cuts.write_log import copy_sparse
+
+ROOT = Path(__file__).parents[2]
 
 FILE_SYSTEMS = {
     "ext4": (["mkfs.ext4", "-q", "-F"], 128),
@@ -49,8 +51,9 @@ class RecordedVolume:
         self._count = None
 
     def __enter__(self):
-        program = str(Path(__file__).with_name("recorded_disk.py"))
-        self._server = subprocess.Popen([sys.executable, program, str(self._folder)])
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.power_cuts.recorded_disk", str(self._folder)], cwd=ROOT
+        )
         deadline = time.monotonic() + START_S
         while not (self._folder / "ready").exists():
             if self._server.poll() is not None or time.monotonic() > deadline:

@@ -2,10 +2,9 @@
 
 import asyncio
 
-from promises import Act
-from scenario import Scenario, lost_sequences, stored
-
 from jetlake.errors import JetlakeError
+from tests.power_cuts.promises import Act
+from tests.power_cuts.scenario import Scenario, lost_sequences, stored
 
 ACK_WAIT_S = 3600
 

@@ -3,8 +3,9 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from servers import make_server
-from wire import Wire
+
+from tests.support.servers import make_server
+from tests.support.wire import Wire
 
 
 @pytest.fixture

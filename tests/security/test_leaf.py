@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 
-from tls_support import CERTIFICATES
+from tests.support.tls import CERTIFICATES
 
 INFO = {"server_id": "N", "server_name": "hub", "client_id": 7, "leafnode_urls": ["h:1"], "info_on_connect": True}
 

@@ -2,9 +2,8 @@
 
 import json
 
-from history import History
-
 from jetlake.protocol.headers import encode_headers, find_value
+from tests.simulation.history import History
 
 CONFIG = {
     "name": "B",

@@ -5,11 +5,10 @@ The book notes what every origin acknowledged and what was ever seen of each cop
 
 import json
 
-from history import History
-from world import World
-
 from jetlake.model.source_names import SOURCE_HEADER, parse_source_header
 from jetlake.protocol.headers import find_value
+from tests.simulation.history import History
+from tests.simulation.world import World
 
 ORIGINS = {
     "A": {"subjects": ["A.*"]},

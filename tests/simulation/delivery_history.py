@@ -6,10 +6,9 @@ that nothing is lost. Disks and crashes are left to `simulation.py`: here a serv
 
 import json
 
-from delivery_model import SECOND, ConsumerModel, StreamModel
-from history import History
-
 from jetlake.model.encoding.times import format_time
+from tests.simulation.delivery_model import SECOND, ConsumerModel, StreamModel
+from tests.simulation.history import History
 
 SUBJECTS = ("a", "b", "c.x", "c.y", "d.x.y")
 FILTERS = ([], [], ["a"], ["*"], ["c.*"], ["a", "c.>"], ["*", "*.x"], ["a", "b", "c.x"], ["*.*.*", "c.y"], [">"])

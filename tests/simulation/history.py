@@ -2,9 +2,8 @@
 
 import errno
 
-from world import World
-
-from faulty_disk import PowerCut
+from tests.simulation.world import World
+from tests.support.faulty_disk import PowerCut
 
 
 class History:

@@ -8,12 +8,11 @@ it.
 import argparse
 import time
 
-from batch_history import BatchHistory
-from copying_history import CopyingHistory
-from delivery_history import DeliveryHistory
-from work_queue_history import WorkQueueHistory
-
-from simulation import Simulation
+from tests.simulation.batch_history import BatchHistory
+from tests.simulation.copying_history import CopyingHistory
+from tests.simulation.delivery_history import DeliveryHistory
+from tests.simulation.simulation import Simulation
+from tests.simulation.work_queue_history import WorkQueueHistory
 
 # A long run is cut into histories, each with the next seed: what breaks is replayed quickly.
 HISTORIES = {
@@ -55,7 +54,7 @@ def _run(kind, seed, steps):
     except BaseException:
         done = " ".join(history.steps[-12:])
         print(f"seed {seed} of {kind} broke: … {done}")
-        command = "PYTHONPATH=tests/support python tests/simulation/run_simulation.py"
+        command = "python -m tests.simulation.run_simulation"
         print(f"replay: {command} --only {kind} --seed {seed} --steps {steps}")
         raise
 

@@ -7,8 +7,8 @@ The reasons are in decision 20 (docs/decisions).
 
 import json
 
-from history import History
-from model import ConsumerBook, Delivery, Pull, StreamBook
+from tests.simulation.history import History
+from tests.simulation.model import ConsumerBook, Delivery, Pull, StreamBook
 
 SECOND = 1_000_000_000
 GRACE_NS = 1_000_000

@@ -1,10 +1,10 @@
 """A bounded part of the histories of batches and schedules, and that a broken promise is noticed at all."""
 
 import pytest
-from batch_history import BatchHistory
 
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.store.log.log import Log
+from tests.simulation.batch_history import BatchHistory
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 

@@ -4,13 +4,13 @@ import errno
 from collections import Counter
 
 import pytest
-from copying_history import CopyingHistory, held
-from world import World
 
 from jetlake.model.source_names import SOURCE_HEADER, parse_source_header
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.sourcing.copies import Mirror
 from jetlake.server.engine.sourcing.positions import Positions
+from tests.simulation.copying_history import CopyingHistory, held
+from tests.simulation.world import World
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 

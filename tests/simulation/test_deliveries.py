@@ -4,10 +4,10 @@
 """
 
 import pytest
-from delivery_history import DeliveryHistory
 
 from jetlake.server.engine.consumer.ack_tracker import AckTracker, RedeliveryQueue
 from jetlake.server.engine.consumer.pull_queue import PullQueue
+from tests.simulation.delivery_history import DeliveryHistory
 
 STEPS = 200
 
@@ -20,8 +20,8 @@ def test_every_frame_comes_as_foretold(seed):
     try:
         history.run(STEPS)
     except AssertionError as error:
-        command = f"run_simulation.py --only deliveries --seed {seed} --steps {STEPS}"
-        raise AssertionError(f"{error}\nreplay: PYTHONPATH=tests/support python tests/simulation/{command}") from error
+        command = f"run_simulation --only deliveries --seed {seed} --steps {STEPS}"
+        raise AssertionError(f"{error}\nreplay: python -m tests.simulation.{command}") from error
     assert history.delivered > 20
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jetlake.server.engine.consumer.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.pull_queue import PullQueue
-from simulation import Simulation
+from tests.simulation.simulation import Simulation
 
 STEPS = 200
 

@@ -4,7 +4,8 @@
 """
 
 import pytest
-from work_queue_history import WorkQueueHistory
+
+from tests.simulation.work_queue_history import WorkQueueHistory
 
 
 # Each was wrong once: 0 and 1 lost messages by other filters and a restart, 23 and 35 by a reset that was cut short; in

@@ -6,7 +6,7 @@ removed never comes back.
 
 import json
 
-from history import History
+from tests.simulation.history import History
 
 SECOND = 1_000_000_000
 FILTERS = (["W.a"], ["W.b"], ["W.>"], ["W.a", "W.b"], [])

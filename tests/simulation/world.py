@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from random import Random
 
-from any_sync import AnySync
-from faulty_disk import FaultyDisk
 from jetlake.protocol.frames import AckRun, Msg
 from jetlake.protocol.parser import ClientParser, ServerParser
 from jetlake.server.engine.core.options import EngineOptions
@@ -15,6 +13,8 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
+from tests.support.any_sync import AnySync
+from tests.support.faulty_disk import FaultyDisk
 
 
 class Client(Subscriber):

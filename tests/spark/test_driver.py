@@ -7,7 +7,6 @@ import time
 from unittest import mock
 
 import pytest
-from driving import Query
 from pyspark.sql.types import StructType
 
 from jetlake.client.tables import message_gets as direct_gets
@@ -30,6 +29,7 @@ from jetlake.spark.source.filters import Bounds
 from jetlake.spark.source.offsets import read_offset
 from jetlake.spark.source.stream_reader import StreamReader
 from jetlake.spark.source.stream_watch import Clock
+from tests.spark.driving import Query
 
 
 def test_batches_follow_each_other(server, admin, stream):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from blocks import ROOT, save_and_run
+
+from tests.docs.blocks import ROOT, save_and_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 

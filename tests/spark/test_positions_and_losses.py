@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from driving import Query
 
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.spark.options.source_options import SourceOptions
@@ -16,6 +15,7 @@ from jetlake.spark.source.executor import read_task
 from jetlake.spark.source.filters import Bounds
 from jetlake.spark.source.offsets import read_offset
 from jetlake.spark.source.stream_watch import Clock
+from tests.spark.driving import Query
 
 READERS = ["consumer", "direct", "leader"]
 

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.log_file import LogFile
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 FOLDER = Path("/streams/S/msgs")
 SEGMENT_BYTES = 40_000

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 FOLDER = Path("/streams/S/msgs")
 SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "200"))

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.log.record import OVERHEAD
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/streams/S/msgs")
 FIRST_SEGMENT = FOLDER / "0000000001.seg"

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 FOLDER = Path("/streams/S/msgs")
 

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.index import filed_subjects
 from jetlake.store.index.postings import Postings
@@ -20,6 +19,7 @@ from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.log.pieces.postings_part import PostingsPart
 from jetlake.store.log.segment import Segment
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.snapshot.index_snapshot import read_snapshot
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 INDEX = FOLDER / "index"

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
@@ -18,6 +17,7 @@ from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.scan import scan
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 

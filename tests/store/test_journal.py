@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.files.own_files import CONSUMER_FILES, foreign_names
 from jetlake.store.journal.consumer_journal import MemoryJournal
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.journal.file_journal import FileJournal
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 FOLDER = Path("/streams/S/consumers/C")
 SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "300"))

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.file_store import FileStore
 from jetlake.store.redo.redo_log import FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 ROOT = Path("/data/jetstream")
 FILE_BYTES = 24 * 1024

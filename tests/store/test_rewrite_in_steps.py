@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.log.compaction import rewrite
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/msgs")
 

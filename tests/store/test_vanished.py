@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.segment_header import HEADER_SIZE
+from tests.support.faulty_disk import FaultyDisk
 
 STREAM = Path("/streams/S")
 FOLDER = STREAM / "msgs"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Syncable, sync
 from jetlake.store.file_store import FileStore
 from jetlake.store.log.durability import FileSync
+from tests.support.faulty_disk import FaultyDisk
 
 __all__ = ["AnySync"]
 

@@ -1,4 +1,4 @@
-"""Run random histories of the Spark source and sink: `python tests/spark/model/run_spark.py --seed 1 --histories 1000`.
+"""Run random histories of the Spark source and sink: `python -m tests.spark.model.run_spark --seed 1 --histories 1000`.
 
 A history that breaks a promise ends with the promise, its last steps, and the command that replays it.
 """
@@ -9,8 +9,8 @@ import sys
 import time
 from random import Random
 
-from spark_history import History
-from worlds import FakeWorld
+from tests.spark.model.spark_history import History
+from tests.spark.model.worlds import FakeWorld
 
 STEPS = 16
 

@@ -9,8 +9,6 @@ import logging
 from random import Random
 
 import pytest
-from run_spark import play
-from worlds import FakeWorld, RealWorld
 
 from jetlake.client.settings.options import build_options
 from jetlake.client.tables.message_gets import MergedGets
@@ -21,6 +19,8 @@ from jetlake.spark.options import connection_options
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.ledger import Ledger
 from jetlake.spark.sink.stored_rows import RepeatedTask
+from tests.spark.model.run_spark import play
+from tests.spark.model.worlds import FakeWorld, RealWorld
 
 # Each of these once broke a promise: an idle poll between look and restore, a note that was not written, a head that
 # moved while a batch was planned, messages under the sequences of others, a consumer that went with its stream, a

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import copy
 
-from fake_jetstream import FakeJetStream, FakeSocket
-
 from jetlake.client.connection.handshake import read_info
 from jetlake.client.connection.socket_connection import SocketConnection, open_socket
 from jetlake.model.encoding.times import format_time
+from tests.spark.model.fake_jetstream import FakeJetStream, FakeSocket
 
 
 class FakeWorld:

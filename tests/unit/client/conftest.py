@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from fake_server import FakeServer
+
+from tests.support.fake_server import FakeServer
 
 
 class ManualClockLoop(asyncio.SelectorEventLoop):

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from fake_server import delivery
 
 from jetlake.client.streams.stream import stream_handle
 from jetlake.errors import AckRefusedError, ConsumerNotFoundError, NoRespondersError, RequestTimeoutError, StaleAckError
+from tests.support.fake_server import delivery
 
 
 async def test_handles(fake):

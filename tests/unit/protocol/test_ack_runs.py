@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cut_reads import feed_in_groups, one_by_one, pieces
 from jetlake.protocol.ack_runs import ACK_RUN_MAX
 from jetlake.protocol.frames import AckRun, Ping, Pub
 from jetlake.protocol.parser import ServerParser
+from tests.support.cut_reads import feed_in_groups, one_by_one, pieces
 
 
 def ack(sequence, *, names=b"S.C", body=b"", numbers=b"1.%d.%d.1700000000000000000.9"):

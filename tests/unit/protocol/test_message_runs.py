@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cut_reads import pieces
 from jetlake.protocol.frames import Err, MessageRun, Msg, Ping
 from jetlake.protocol.message_runs import RUN_BYTES_MIN
 from jetlake.protocol.parser import ClientParser
+from tests.support.cut_reads import pieces
 
 
 def frame(message: Msg) -> bytes:

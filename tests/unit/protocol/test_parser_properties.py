@@ -3,10 +3,10 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cut_reads import pieces
 from jetlake.errors import ProtocolError
 from jetlake.protocol.frames import Connect, Err, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
 from jetlake.protocol.parser import ClientParser, GeneralParser, ServerParser
+from tests.support.cut_reads import pieces
 
 # Small limits, so that short examples reach them.
 LINE_MAX = 40

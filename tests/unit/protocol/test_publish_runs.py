@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cut_reads import feed_in_groups, one_by_one, pieces
 from jetlake.protocol.frames import Ping, Pub, PubRun
 from jetlake.protocol.parser import ServerParser
 from jetlake.protocol.publish_runs import LINE_MAX, RUN_MAX, SIZE_MAX, PublishRuns
+from tests.support.cut_reads import feed_in_groups, one_by_one, pieces
 
 PAYLOAD = b"x" * 200
 

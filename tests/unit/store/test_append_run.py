@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/s")
 

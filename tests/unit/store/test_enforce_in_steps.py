@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.memory_store import MemoryStore
+from tests.support.faulty_disk import FaultyDisk
 
 
 class World:

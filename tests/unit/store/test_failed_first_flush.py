@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.files.name_list import NameList
+from tests.support.faulty_disk import FaultyDisk
 
 PATH = Path("/account/streams.list")
 

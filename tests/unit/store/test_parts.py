@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.atomic_file import read_file, replace_file
@@ -37,6 +36,7 @@ from jetlake.store.sequence_ranges import merged, without
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import StreamFolder
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 # Ranges
 

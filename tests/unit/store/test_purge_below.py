@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: FileStore(FaultyDisk(Random(1)), Path("/data/msgs"))])

@@ -5,7 +5,6 @@ import gc
 import logging
 
 import pytest
-from fake_server import message
 
 from jetlake.client.connection.connection import ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
@@ -30,6 +29,7 @@ from jetlake.errors import (
     StaleConnectionError,
 )
 from jetlake.protocol.frames import Ping, Pub, Sub, Unsub
+from tests.support.fake_server import message
 
 
 def frames(wire, kind):

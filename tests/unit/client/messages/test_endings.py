@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from fake_server import acks, consumer_of, delivery, message
 
 from jetlake.errors import ConsumeError, JetlakeError, SubscriptionClosedError
+from tests.support.fake_server import acks, consumer_of, delivery, message
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fake_server import consumer_info, delivery, status
 
 from jetlake.client.ordered.watch import Watch
 from jetlake.errors import (
@@ -17,6 +16,7 @@ from jetlake.errors import (
 from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub
+from tests.support.fake_server import consumer_info, delivery, status
 
 
 class Creator:

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fake_server import acks, consumer_of, delivery, ended, status
 
 from jetlake.client.pull.consumer import Consumer
 from jetlake.errors import (
@@ -18,6 +17,7 @@ from jetlake.errors import (
     SubscriptionClosedError,
 )
 from jetlake.protocol.frames import Unsub
+from tests.support.fake_server import acks, consumer_of, delivery, ended, status
 
 
 async def test_one_subscription_and_refills_by_counters(fake, clock):

@@ -1,7 +1,8 @@
 """Consumed messages that come in runs: the same as those that come one by one."""
 
 import pytest
-from fake_server import acks, consumer_of, delivery, ended
+
+from tests.support.fake_server import acks, consumer_of, delivery, ended
 
 COUNT = 40
 PAYLOAD = b"x" * 100

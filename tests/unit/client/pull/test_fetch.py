@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fake_server import acks, delivery, ended, status
 
 from jetlake.errors import (
     ConnectionClosedError,
@@ -14,6 +13,7 @@ from jetlake.errors import (
     InvalidOptionError,
     PullStatusError,
 )
+from tests.support.fake_server import acks, delivery, ended, status
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from fake_server import consumer_of, delivery, ended
+
+from tests.support.fake_server import consumer_of, delivery, ended
 
 COUNT = 40
 

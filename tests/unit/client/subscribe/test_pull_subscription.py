@@ -4,7 +4,6 @@ import asyncio
 import gc
 
 import pytest
-from fake_server import consumer_info, delivery, ended, status
 
 from jetlake.client.subscribe.pull_subscription import _Inbox
 from jetlake.errors import (
@@ -16,6 +15,7 @@ from jetlake.errors import (
     SubscriptionClosedError,
 )
 from jetlake.protocol.frames import Sub, Unsub
+from tests.support.fake_server import consumer_info, delivery, ended, status
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.d"
 

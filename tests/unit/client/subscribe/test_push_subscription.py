@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fake_server import consumer_info, delivery, status
 
 from jetlake.errors import (
     ConsumerDeletedError,
@@ -18,6 +17,7 @@ from jetlake.errors import (
 from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub, Sub
+from tests.support.fake_server import consumer_info, delivery, status
 
 NOT_FOUND = {
     "type": "io.nats.jetstream.api.v1.consumer_info_response",

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer.consumer import Consumer
@@ -15,6 +14,7 @@ from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 ROOT = Path("/data")
 

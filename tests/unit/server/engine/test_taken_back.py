@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 
 class Machine:

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from shell_support import Client, Lines
 
 from jetlake.server import Options, Server
 from jetlake.testing.clock import ManualClock
+from tests.support.shell import Client, Lines
 
 
 @pytest.fixture

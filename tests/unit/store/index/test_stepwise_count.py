@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import RunningCount
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
+from tests.support.faulty_disk import FaultyDisk
 
 FILTER = SubjectFilter([b"s.*.a", b"s.1.>"])
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.journal.id_log import IdLog
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/stream")
 

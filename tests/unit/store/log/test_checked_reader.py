@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 STEP = 100

@@ -8,9 +8,9 @@ from threading import Event, Thread
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.segment_list import SegmentList
+from tests.support.faulty_disk import FaultyDisk
 
 
 @pytest.mark.parametrize("seed", range(20))

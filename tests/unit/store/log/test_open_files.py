@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.log.open_files import OpenFiles
+from tests.support.faulty_disk import FaultyDisk
 
 LIMIT = 4
 STORES = 12

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files import disk as disk_module
 from jetlake.store.files.disk import RealDisk
+from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 ROOT = Path("/data/jetstream")
 NAME = "A/streams/S/msgs"

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.model.rules.limits import ServerLimits
 from jetlake.server.engine.core import open_batches
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 
 def create(harness, **config):

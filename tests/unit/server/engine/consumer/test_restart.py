@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 SECOND = 1_000_000_000
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.model.account import AccountLimits
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.schedule import schedules
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 DAY = 86_400
 

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.model.account import AccountLimits
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 ROOT = Path("/data")
 STREAMS = ROOT / "jetstream" / "$G" / "streams"

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 ROOT = Path("/data")
 PAYLOAD = b"words that are said again and again " * 15_000

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.stream.headers import INCREMENT
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 LONG = "9" * 4000
 

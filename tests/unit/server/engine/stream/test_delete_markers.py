@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk, PowerCut
 
 SECOND = 1_000_000_000
 MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1m30s\r\nNats-Rollup: sub\r\n\r\n"

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from faulty_disk import FaultyDisk
 from jetlake.model.encoding.durations import FOREVER, parse_lifetime
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import expiry
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.store_folder import StoreFolder
+from tests.support.faulty_disk import FaultyDisk
 
 SECOND = 1_000_000_000
 

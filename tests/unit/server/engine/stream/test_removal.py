@@ -3,10 +3,10 @@
 from pathlib import Path
 from random import Random
 
-from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import StreamFolder
+from tests.support.faulty_disk import FaultyDisk
 
 ROOT = Path("/data")
 

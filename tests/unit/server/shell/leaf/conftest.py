@@ -4,13 +4,13 @@ import asyncio
 import json
 
 import pytest
-from shell_support import Transport
 
 from jetlake.server.config.leaf_options import LeafRemote, parse_leaf_url
 from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.leaf.announcements import Announcements
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.link import LeafLink
+from tests.support.shell import Transport
 
 INFO = {"server_id": "N", "server_name": "hub", "client_id": 7, "headers": True, "leafnode_urls": ["h:1"]}
 

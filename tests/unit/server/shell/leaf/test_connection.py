@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shell_support import Client
 
 from jetlake.server.config.leaf_options import LeafTls
+from tests.support.shell import Client
 
 
 def loop_subject(hub):

@@ -5,7 +5,6 @@ import json
 from random import Random
 
 import pytest
-from shell_support import Lines
 
 from jetlake.errors import ConfigError
 from jetlake.server import Options, Server
@@ -14,6 +13,7 @@ from jetlake.server.shell.leaf.announcements import Announcements
 from jetlake.server.shell.leaf.dialer import Dialer
 from jetlake.server.shell.leaf.hub_info import HubInfo
 from jetlake.server.shell.leaf.login import check_secrets, encode_connect
+from tests.support.shell import Lines
 
 
 def make_dialer(server, **remote):

@@ -1,7 +1,8 @@
 """A link: messages to the hub and from it, with their stored subjects, queue groups, and what may not cross."""
 
 import pytest
-from shell_support import Client
+
+from tests.support.shell import Client
 
 
 async def test_messages_to_the_hub(hub):
