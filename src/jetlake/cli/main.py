@@ -61,17 +61,16 @@ def _explain(arguments: list[str], missing: str) -> int:
 
 def _serve(arguments: list[str]) -> int:
     """Run the server straight away: it must be ready before a command-line library would be loaded."""
-    import signal
+    from jetlake import platform
 
     # A signal that comes while modules are loaded waits until the server has its handlers, and then stops it cleanly.
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    before = platform.block_signals(platform.find_signals("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"))
     try:
         from jetlake.server.command import serve
 
         return serve(arguments, _pages)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        platform.restore_signals(before)
 
 
 def _pages(server: Server) -> Pages:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetlake import platform
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import assemble
 from jetlake.server.config.flags import parse_flags, usage
@@ -113,7 +113,11 @@ def _send_signal(text: str) -> int:
         return 1
     try:
         pid = int(target if target.isdigit() else Path(target).read_text(encoding="ascii"))
-        os.kill(pid, getattr(signal, _SIGNALS[word]))
+        numbers = platform.find_signals(_SIGNALS[word])
+        if not numbers:
+            sys.stderr.write(f"jetlake serve: this system has no {_SIGNALS[word]} signal\n")
+            return 1
+        os.kill(pid, numbers[0])
     except (OSError, ValueError) as error:
         sys.stderr.write(f"jetlake serve: can't signal {target or 'a server: name its PID or PID file'}: {error}\n")
         return 1

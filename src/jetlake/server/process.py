@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from jetlake import platform
+
 __all__ = ["GarbageCollection", "allow_many_files", "share_interpreter", "without_collections"]
 
 # How long a thread that syncs may keep the interpreter from the loop, and the loop from it.
@@ -29,16 +31,7 @@ _GROWTH_QUIET = 0.02
 
 def allow_many_files() -> None:
     """Raise the limit of open files to the hard limit: each client takes one, each active stream two."""
-    try:
-        import resource
-    except ImportError:
-        return  # no such limits on this system
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            pass  # the limit stays
+    platform.raise_open_files()
 
 
 def share_interpreter() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from typing import Any
 
+from jetlake import platform
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.options import Options
@@ -19,7 +19,7 @@ from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
 
 __all__ = ["run"]
 
-_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_HANDLED = platform.find_signals("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def run(
@@ -80,7 +80,7 @@ async def _serve(
         _prepare(server)
     await server.wait_stopped()
     # Another signal must not reach a loop that is being closed.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+    platform.block_signals(_HANDLED)
     log.info("Server Exiting..")
     log.close()
     return 0
@@ -141,13 +141,13 @@ def _handle_signals(server: Server, log: LineLog) -> None:
             log.info("Initiating Shutdown...")
             stopping.append(loop.create_task(_stop(server)))
 
-    loop.add_signal_handler(signal.SIGINT, stop, "interrupt")
-    loop.add_signal_handler(signal.SIGTERM, stop, "terminated")
-    loop.add_signal_handler(signal.SIGHUP, _reload, server, log)
-    loop.add_signal_handler(signal.SIGUSR1, log.reopen)
-    loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
+    platform.on_signal(loop, "SIGINT", stop, "interrupt")
+    platform.on_signal(loop, "SIGTERM", stop, "terminated")
+    platform.on_signal(loop, "SIGHUP", _reload, server, log)
+    platform.on_signal(loop, "SIGUSR1", log.reopen)
+    platform.on_signal(loop, "SIGUSR2", server.enter_lame_duck)
     # The parent process may have blocked signals until these handlers exist.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+    platform.unblock_signals(_HANDLED)
 
 
 async def _stop(server: Server) -> None:

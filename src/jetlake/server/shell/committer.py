@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from _thread import start_new_thread
 from collections import deque
@@ -78,7 +77,7 @@ class _BellThread:
     """
 
     def __init__(self, run: Callable[[Syncable | SharedSync], bool], ended: Callable[[], None]) -> None:
-        if sys.platform != "linux":
+        if not hasattr(os, "eventfd"):
             raise OSError("no eventfd on this system")
         self.syncable: Syncable | SharedSync | None = None
         self._run_sync = run

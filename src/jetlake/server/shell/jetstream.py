@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from jetlake import platform
 from jetlake.errors import ConfigError
 from jetlake.model.account import AccountLimits
 from jetlake.model.encoding.durations import format_duration, nanoseconds
@@ -56,8 +57,9 @@ class _FolderLock:
             if not folder.is_dir():
                 RealDisk().make_folder(folder)
             self._lock(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
-            with suppress(OSError):
-                self._lock(folder, os.O_RDONLY | os.O_DIRECTORY)
+            if platform.HAS_DIRECTORY_HANDLES:
+                with suppress(OSError):
+                    self._lock(folder, os.O_RDONLY | os.O_DIRECTORY)
         except _LockedError:
             self.release()
             raise ConfigError(f"storage directory {folder} is in use by another server") from None
@@ -67,10 +69,10 @@ class _FolderLock:
                 raise ConfigError(f"could not use storage directory {folder}: {error.strerror}") from None
 
     def _lock(self, path: Path, flags: int) -> None:
-        handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
         self._handles.append(handle)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platform.lock_file(handle)
         except BlockingIOError:
             raise _LockedError from None
 
@@ -199,8 +201,8 @@ def _engine_options(name: str, options: Options, jetstream: JetStreamOptions, fo
         domain=jetstream.domain,
         sync_interval_ns=0 if interval_s is None else nanoseconds(interval_s),
         strict=jetstream.strict,
-        max_memory=jetstream.max_memory if jetstream.max_memory >= 0 else _machine_memory() * 3 // 4,
-        max_storage=jetstream.max_storage if jetstream.max_storage >= 0 else _free_space(folder) * 3 // 4,
+        max_memory=jetstream.max_memory if jetstream.max_memory >= 0 else platform.machine_memory() * 3 // 4,
+        max_storage=jetstream.max_storage if jetstream.max_storage >= 0 else shutil.disk_usage(folder).free * 3 // 4,
         limits=ServerLimits(
             max_ack_pending=max(jetstream.max_ack_pending, 0),
             max_request_batch=max(jetstream.max_request_batch, 0),
@@ -219,10 +221,6 @@ def _account_limits(limits: JetStreamLimits) -> AccountLimits:
     return AccountLimits(**{name: getattr(limits, name) for name in limits.__struct_fields__})
 
 
-def _machine_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _begin_file_sync(syncable: Syncable) -> FileSync | None:
     return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
 
@@ -234,11 +232,6 @@ def _begin_writeback(syncable: Syncable) -> None:
 
 def _redo_store(syncable: Syncable) -> FileStore | None:
     return syncable if isinstance(syncable, FileStore) else None
-
-
-def _free_space(folder: str) -> int:
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
 
 
 def _log_start(log: Log, engine: Engine, folder: str) -> None:

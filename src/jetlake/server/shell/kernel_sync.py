@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import platform
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from jetlake import platform
 from jetlake.errors import JetlakeError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Context:
     """
 
     def __init__(self) -> None:
-        calls = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
+        calls = _CALLS.get(os.uname().machine) if hasattr(os, "eventfd") else None
         if calls is None or sys.maxsize < 2**32:
             raise OSError("no asynchronous I/O on this system")
         setup, self._destroy, self._get_events, self._submit = calls
@@ -243,7 +243,7 @@ class KernelSync(Generic[Owner]):
 
 def _sync_here(handle: int) -> OSError | None:
     try:
-        os.fdatasync(handle)
+        platform.sync_data(handle)
     except OSError as error:
         return error
     return None

@@ -6,7 +6,6 @@ from the checkpoint of another would skip the messages that the other has read.
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import threading
@@ -15,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from jetlake import platform
 from jetlake.errors import ConfigError, SparkError
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.file_system import FileSystem
@@ -31,8 +30,6 @@ LOCK = f"{NOTES}/lock.json"
 _BEAT_S = 10.0
 # So long a writer may be silent, on a machine that can't be asked, before its lock counts for nothing.
 _SILENT_S = 60.0
-# The states of a process that will never run again.
-_ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
@@ -64,46 +61,17 @@ def this_writer(pipeline: str) -> Writer:
     return Writer(
         host=host,
         pid=os.getpid(),
-        user=_user(),
+        user=platform.user_name(),
         pipeline=pipeline,
         since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        processes=f"{host}/{_first_line('/proc/sys/kernel/random/boot_id')}/{_pid_namespace()}",
-        started=process_start(os.getpid()),
+        processes=platform.processes_name(host),
+        started=platform.process_start(os.getpid()),
         token=next_nuid(),
     )
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-def _first_line(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _pid_namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return ""
-
-
-def process_start(pid: int) -> str:
-    """Return when a process was started; empty when there is none, it has ended, or the system does not say."""
-    # The name in brackets may hold blanks.
-    words = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    # A process that was killed stays a zombie until its parent reaps it; in containers it often never is.
-    return words[19] if len(words) > 19 and words[0] not in _ENDED else ""
-
-
 def is_alive(
-    found: Mapping[str, Any], me: Writer, now_s: float, start_of: Callable[[int], str] = process_start
+    found: Mapping[str, Any], me: Writer, now_s: float, start_of: Callable[[int], str] = platform.process_start
 ) -> bool:
     """Return whether the writer of a lock may still write: its process lives, or it was heard of lately."""
     if me.started and found.get("processes") == me.processes:

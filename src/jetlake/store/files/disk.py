@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import os
 import stat
-import sys
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+from jetlake import platform
 
 __all__ = ["NO_ROOM", "Disk", "Kind", "RealDisk"]
 
@@ -19,25 +18,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-# A link is not followed, since what it points to is not the store's; whatever is no file must not make anybody wait.
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# The system waits for nothing then: a write that fails later is the next sync's to tell.
-_BEGIN_TO_WRITE = 2
-# The call is unknown, or refused to this process or for this file: nothing was begun.
-_CALL_REFUSED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE)
-
-
-def _find_sync_file_range() -> Any:
-    """Return Linux's call that begins to write a part of a file; None elsewhere."""
-    if sys.platform != "linux":
-        return None
-    call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
-    if call is not None:
-        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return call
-
-
-_sync_file_range = _find_sync_file_range()
 
 
 class Kind(Enum):
@@ -140,14 +120,14 @@ class RealDisk:
 
     def open(self, path: Path, *, create: bool = False) -> int:
         if create:
-            handle = os.open(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT, _FILE_MODE)
+            handle = os.open(path, platform.OPEN_FLAGS | os.O_RDWR | os.O_CREAT, _FILE_MODE)
         else:
             try:
-                handle = os.open(path, _OPEN_FLAGS | os.O_RDWR)
+                handle = os.open(path, platform.OPEN_FLAGS | os.O_RDWR)
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
-                handle = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+                handle = os.open(path, platform.OPEN_FLAGS | os.O_RDONLY)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise OSError(errno.EINVAL, "not a plain file", str(path))
@@ -160,22 +140,15 @@ class RealDisk:
         return os.fstat(handle).st_size
 
     def data_size(self, handle: int) -> int:
-        end = 0
-        try:
-            while True:
-                end = os.lseek(handle, os.lseek(handle, end, os.SEEK_DATA), os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return end  # Nothing but a hole follows, or nothing at all.
-            raise
+        return platform.data_size(handle)
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
-        data = os.pread(handle, size, offset)
+        data = platform.read_at(handle, size, offset)
         if len(data) == size or not data:
             return data
         parts = [data]
         while size > (got := sum(map(len, parts))):
-            data = os.pread(handle, size - got, offset + got)
+            data = platform.read_at(handle, size - got, offset + got)
             if not data:
                 break
             parts.append(data)
@@ -183,36 +156,29 @@ class RealDisk:
 
     def write(self, handle: int, data: bytes, offset: int) -> None:
         try:
-            written = os.pwrite(handle, data, offset)
+            written = platform.write_at(handle, data, offset)
         except OSError as error:
-            raise _reason(handle, error) from None
+            raise platform.refused_write(handle, error) from None
         if written == len(data):
             return
         view = memoryview(data)
         while written < len(data):
-            written += os.pwrite(handle, view[written:], offset + written)
+            written += platform.write_at(handle, view[written:], offset + written)
 
     def truncate(self, handle: int, size: int) -> None:
         try:
             os.ftruncate(handle, size)
         except OSError as error:
-            raise _reason(handle, error) from None
+            raise platform.refused_write(handle, error) from None
 
     def begin_writeback(self, handle: int, offset: int, size: int) -> None:
-        if _sync_file_range is not None and _sync_file_range(handle, offset, size, _BEGIN_TO_WRITE) < 0:
-            number = ctypes.get_errno()
-            if number not in _CALL_REFUSED:
-                raise OSError(number, os.strerror(number))
+        platform.begin_writeback(handle, offset, size)
 
     def sync(self, handle: int) -> None:
-        os.fdatasync(handle)
+        platform.sync_data(handle)
 
     def sync_folder(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        platform.sync_directory(path)
 
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)
@@ -270,11 +236,3 @@ def _mode(path: Path) -> int:
         return path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return 0
-
-
-def _reason(handle: int, error: OSError) -> OSError:
-    """Return why a file takes no write: the system only says that a handle for reading is a bad one."""
-    if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-        return error
-    number = errno.EROFS if os.fstatvfs(handle).f_flag & os.ST_RDONLY else errno.EACCES
-    return OSError(number, os.strerror(number))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from jetlake import platform
 from jetlake.store.log.segment import Segment
 
 __all__ = ["OpenFiles", "connections_max", "files_max"]
@@ -24,8 +24,8 @@ def files_max() -> int:
     One that is written to has a mark beside it, so that this is a quarter of the handles; clients, journals and
     whatever else the process does have the rest.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
+    soft = platform.open_files_max()
+    if soft is None:
         return _FILES_MAX
     # Below some hundred the process itself and the fewest clients come first: the store would starve with them.
     least = min(_FILES_MIN, max((soft - _OTHERS_MIN) // 2, _FILES_LEAST))
@@ -38,8 +38,8 @@ def connections_max() -> int | None:
     A quarter of what the process may open is for segments and their marks, an eighth for journals, folders and small
     files, and some for monitoring and the process itself.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else max(soft - soft // 4 - soft // 8 - _OTHERS, _CONNECTIONS_MIN)
+    soft = platform.open_files_max()
+    return None if soft is None else max(soft - soft // 4 - soft // 8 - _OTHERS, _CONNECTIONS_MIN)
 
 
 class OpenFiles:

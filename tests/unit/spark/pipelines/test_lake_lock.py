@@ -6,7 +6,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from jetlake.spark.pipelines.lake_lock import is_alive, process_start, this_writer
+from jetlake.platform import process_start
+from jetlake.spark.pipelines.lake_lock import is_alive, this_writer
 
 
 def test_a_writer_on_this_machine_is_asked_for_and_another_one_listened_to():

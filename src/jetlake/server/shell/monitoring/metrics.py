@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from io import StringIO
 
+from jetlake import platform
 from jetlake.server.shell.committer import LatencyHistogram
-from jetlake.server.shell.monitoring.server_report import message_totals, resident_bytes, uptime_ns
+from jetlake.server.shell.monitoring.server_report import message_totals, uptime_ns
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.store.steps import Steps, sort_in_steps
 
@@ -59,7 +60,7 @@ def metrics_text(server: ServerView) -> Steps[str]:
         sum(account.interest_count for account in server.accounts.values()),
     )
     page.counter("jetlake_internal_errors_total", "Defects met and survived.", server.defects)
-    page.gauge("jetlake_memory_bytes", "Memory of the process.", resident_bytes())
+    page.gauge("jetlake_memory_bytes", "Memory of the process.", platform.resident_bytes())
     page.gauge("jetlake_uptime_seconds", "Time since the start.", uptime_ns(server) / 1e9)
     yield from _add_streams(page, server)
     _add_histogram(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from jetlake import platform
 from jetlake.model.encoding.times import format_time
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
@@ -23,7 +23,6 @@ __all__ = [
     "gateways_report",
     "message_totals",
     "report_head",
-    "resident_bytes",
     "routes_report",
     "server_report",
     "sum_messages",
@@ -42,14 +41,6 @@ def format_uptime(duration_ns: int) -> str:
         if count or parts:
             parts.append(f"{count}{unit}")
     return "".join([*parts, f"{rest}s"])
-
-
-def resident_bytes() -> int:
-    """Read the resident memory of the process; 0 where the system does not report it."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def message_totals(server: ServerView) -> dict[str, int]:
@@ -137,7 +128,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
         "start": format_time(server.info.start_ns),
         "now": format_time(server.clock.now_ns()),
         "uptime": format_uptime(uptime_ns(server)),
-        "mem": resident_bytes(),
+        "mem": platform.resident_bytes(),
         "cores": os.cpu_count() or 1,
         "gomaxprocs": 1,
         "cpu": cpu_percent(server),

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
+from jetlake import platform
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.nuid import next_nuid
@@ -36,7 +37,6 @@ from jetlake.server.shell.monitoring.server_report import (
     cpu_percent,
     gateways_report,
     message_totals,
-    resident_bytes,
     routes_report,
     server_report,
 )
@@ -61,7 +61,7 @@ def _health(server: ServerView, query: Query) -> Steps[_Report]:
 
 
 def _memory(server: ServerView, query: Query) -> _Report:
-    return {"memstats": {"Sys": resident_bytes()}}
+    return {"memstats": {"Sys": platform.resident_bytes()}}
 
 
 def _nothing(server: ServerView, query: Query) -> _Report:
@@ -131,7 +131,7 @@ def statistics(server: ServerView) -> _Report:
     received = {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"]}
     report: _Report = {
         "start": format_time(server.info.start_ns),
-        "mem": resident_bytes(),
+        "mem": platform.resident_bytes(),
         "cores": os.cpu_count() or 1,
         "cpu": cpu_percent(server),
         "connections": len(server.connections),

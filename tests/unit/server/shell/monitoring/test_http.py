@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jetlake import platform
 from jetlake.server import Server
 from jetlake.server.shell.monitoring import connection_reports, http
 from jetlake.server.shell.monitoring.http import Monitoring, _Exchange
@@ -50,6 +51,12 @@ class Wire:
 
     def get_extra_info(self, _name):
         return ("127.0.0.1", 1)
+
+
+def ask(server, subject, body):
+    """Send an API request and carry it out whole, also where a slow machine would take several turns."""
+    server.global_account.js.receive(subject, b"", b"", body, None)
+    server.engine.long_work.finish()
 
 
 def monitor(server):
@@ -258,11 +265,10 @@ async def test_metrics(make_server, connect):
 
 async def test_metrics_of_streams(tmp_path):
     async with Server(tmp_path) as server:
-        js = server.global_account.js
         config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
-        js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
+        ask(server, b"$JS.API.STREAM.CREATE.S1", config)
         consumer = json.dumps({"stream_name": "S1", "config": {"durable_name": "C", "ack_policy": "explicit"}}).encode()
-        js.receive(b"$JS.API.CONSUMER.DURABLE.CREATE.S1.C", b"", b"", consumer, None)
+        ask(server, b"$JS.API.CONSUMER.DURABLE.CREATE.S1.C", consumer)
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
         server.engine.flush()
@@ -277,11 +283,10 @@ async def test_metrics_of_streams(tmp_path):
 
 async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_waits(tmp_path, exchange):
     async with Server(tmp_path) as server:
-        js = server.global_account.js
-        js.receive(b"$JS.API.STREAM.CREATE.S", b"", b"", b'{"name":"S","subjects":["s"],"storage":"memory"}', None)
+        ask(server, b"$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["s"],"storage":"memory"}')
         for number in range(20):
             config = b'{"stream_name":"S","config":{"name":"c%d","mem_storage":true}}' % number
-            js.receive(b"$JS.API.CONSUMER.CREATE.S.c%d" % number, b"", b"", config, None)
+            ask(server, b"$JS.API.CONSUMER.CREATE.S.c%d" % number, config)
         server.engine_loop.work.slice_ns = 0
         web, wire = exchange(server)
         web.data_received(b"GET /metrics HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n")
@@ -309,13 +314,12 @@ async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_wa
 async def test_a_report_of_many_rows_takes_many_turns(target, rows, tmp_path, exchange, monkeypatch):
     monkeypatch.setattr(connection_reports, "_ITEMS_PER_STEP", 1)
     async with Server(tmp_path) as server:
-        js = server.global_account.js
         for number in range(40):
             config = b'{"name":"S%d","subjects":["s%d"],"storage":"memory"}' % (number, number)
-            js.receive(b"$JS.API.STREAM.CREATE.S%d" % number, b"", b"", config, None)
+            ask(server, b"$JS.API.STREAM.CREATE.S%d" % number, config)
         for number in range(20):
             config = b'{"stream_name":"S1","config":{"name":"c%d","mem_storage":true}}' % number
-            js.receive(b"$JS.API.CONSUMER.CREATE.S1.c%d" % number, b"", b"", config, None)
+            ask(server, b"$JS.API.CONSUMER.CREATE.S1.c%d" % number, config)
         client = await asyncio.open_connection("127.0.0.1", server.port)
         client[1].write(b"CONNECT {}\r\n" + b"".join(b"SUB a.%d %d\r\n" % (n, n) for n in range(20)) + b"PING\r\n")
         while await client[0].readline() != b"PONG\r\n":
@@ -360,15 +364,14 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with Server(tmp_path) as server:
-        js = server.global_account.js
         config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
-        js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
+        ask(server, b"$JS.API.STREAM.CREATE.S1", config)
         made = asyncio.Event()
         server.engine.commit.when_settled(made.set)
         server.engine_loop.schedule()
         await made.wait()
         assert finish(monitor(server).answer("/healthz"))[0] == 200
-        monkeypatch.setattr(os, "fdatasync", fail)
+        monkeypatch.setattr(platform, "sync_data", fail)
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
             server.engine_loop.schedule()
@@ -381,7 +384,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         )
         assert "jetlake_disk_failures 1\n" in finish(monitor(server).answer("/metrics"))[2].decode()
         monkeypatch.undo()
-        js.receive(b"$JS.API.STREAM.DELETE.S1", b"", b"", b"", None)
+        ask(server, b"$JS.API.STREAM.DELETE.S1", b"")
         assert finish(monitor(server).answer("/healthz"))[0] == 200
         assert "jetlake_disk_failures 0\n" in finish(monitor(server).answer("/metrics"))[2].decode()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
