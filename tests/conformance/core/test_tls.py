@@ -118,7 +118,8 @@ async def test_a_broken_handshake_ends_one_connection_only(start, connect):
     assert await good.ping() == b""
 
 
-async def test_messages_that_come_with_the_end_of_tls(start, connect):
+@pytest.mark.parametrize("count", [1, 2000])
+async def test_messages_that_come_with_the_end_of_tls(start, connect, count):
     errors = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
     server = await start(f"tls {{ {FILES} }}", ["no_jetstream"])
@@ -126,6 +127,7 @@ async def test_messages_that_come_with_the_end_of_tls(start, connect):
     await bystander.start_tls(client_context())
     await bystander.hello()
     await bystander.subscribe("a", 1)
+    assert await bystander.ping() == b""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     await reader.readline()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -137,11 +139,12 @@ async def test_messages_that_come_with_the_end_of_tls(start, connect):
         except ssl.SSLWantReadError:
             writer.write(outgoing.read())
             incoming.write(await reader.read(65536))
-    channel.write(b'CONNECT {"verbose":false}\r\nPING\r\nPUB a 1\r\nx\r\n')
+    channel.write(b'CONNECT {"verbose":false}\r\nPING\r\n' + b"PUB a 1\r\nx\r\n" * count)
     with suppress(ssl.SSLWantReadError):
         channel.unwrap()
     writer.write(outgoing.read())
-    assert (await bystander.message()).payload == b"x"
+    for _ in range(count):
+        assert (await bystander.message()).payload == b"x"
     await reader.read()
     writer.close()
     assert await bystander.ping() == b""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from ssl import SSLContext
 from typing import Any, cast
 
@@ -44,6 +45,7 @@ class TlsSocket(asyncio.Protocol):
         self._channel = TlsChannel(tls.context)
         self._socket: asyncio.Transport | None = None
         self._protocol: asyncio.Protocol | None = None
+        self._above: _TlsTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,10 +71,18 @@ class TlsSocket(asyncio.Protocol):
         if channel.established and self._protocol is None:
             self._end_handshake()
             self._protocol = self._make_protocol()
-            self._protocol.connection_made(_TlsTransport(socket, channel, self._tls.context))
+            self._above = _TlsTransport(socket, channel, self._tls.context)
+            self._protocol.connection_made(self._above)
         if plaintext and self._protocol is not None:
             self._protocol.data_received(plaintext)
         if channel.ended:
+            self._end_when_read(socket)
+
+    def _end_when_read(self, socket: asyncio.Transport) -> None:
+        """Close the socket when the protocol above has handled all that came before the end of TLS."""
+        if self._above is not None and self._above.is_paused:
+            self._above.at_resume = partial(self._end_when_read, socket)
+        else:
             self._end(socket)
 
     def eof_received(self) -> bool:
@@ -112,12 +122,19 @@ class TlsSocket(asyncio.Protocol):
 
 
 class _TlsTransport(asyncio.Transport):
-    """What a protocol above TLS writes to."""
+    """What a protocol above TLS writes to.
+
+    Attributes:
+        is_paused: the protocol has not handled all that it was given.
+        at_resume: called once when it has.
+    """
 
     def __init__(self, socket: asyncio.Transport, channel: TlsChannel, context: SSLContext) -> None:
         super().__init__({"ssl_object": channel.object, "sslcontext": context})
         self._socket = socket
         self._channel = channel
+        self.is_paused = False
+        self.at_resume: Callable[[], None] | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         found = super().get_extra_info(name)
@@ -137,10 +154,15 @@ class _TlsTransport(asyncio.Transport):
         return self._socket.get_write_buffer_size()
 
     def pause_reading(self) -> None:
+        self.is_paused = True
         self._socket.pause_reading()
 
     def resume_reading(self) -> None:
+        self.is_paused = False
         self._socket.resume_reading()
+        if (at_resume := self.at_resume) is not None:
+            self.at_resume = None
+            at_resume()
 
     def is_closing(self) -> bool:
         return self._socket.is_closing()

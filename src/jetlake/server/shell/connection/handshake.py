@@ -41,6 +41,7 @@ class Handshake:
 
     Attributes:
         is_encrypted: bytes from the network have to go through `decrypt`.
+        tls_ended: the peer has ended TLS, and sends nothing more.
         awaits_tls: nothing can be sent because the TLS handshake is not complete.
         checking: a thread checks the credentials; frames wait until the check is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
@@ -82,7 +83,7 @@ class Handshake:
         self._nonce = ""
         self._tls: TlsChannel | None = None
         self._certificate_below: Certificate | None = None
-        self.is_encrypted = self.awaits_tls = False
+        self.is_encrypted = self.awaits_tls = self.tls_ended = False
         self._info_sent = False
         self._connected = False  # CONNECT was accepted
         self._connect_info_sent = False
@@ -172,9 +173,7 @@ class Handshake:
             if not self._info_sent:
                 self.send_first_info()
             self._expect_authentication()
-        if tls.ended:
-            # Not before the plaintext that came with the end is handled.
-            self._engine_loop.loop.call_soon(self._control.drop, "Client Closed")
+        self.tls_ended = tls.ended
         return plaintext
 
     def _accept_cleartext(self, data: bytes) -> bytes:

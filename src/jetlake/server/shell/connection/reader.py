@@ -164,9 +164,15 @@ class ConnectionReader:
                 data = self._handshake.decrypt(data)
             if data and not self._control.closed:
                 self._take(data)
+            self._drop_if_tls_ended()
         except Exception as error:
             self._control.fail(error)
         self._engine_loop.schedule()
+
+    def _drop_if_tls_ended(self) -> None:
+        """Close a connection whose peer has ended TLS, but only when all that came before the end was handled."""
+        if self._handshake is not None and self._handshake.tls_ended and not self._holds and not self._control.closed:
+            self._engine_loop.loop.call_soon(self._control.drop, "Client Closed")
 
     def _take(self, data: bytes) -> None:
         self._inbox.add(data)
@@ -244,6 +250,7 @@ class ConnectionReader:
 
     def _resume_after_share(self) -> None:
         self._holds &= ~_BEHIND
+        self._drop_if_tls_ended()
         if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
