@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import bcrypt
 import pytest
 from websockets.asyncio.client import connect as connect_websocket
 from websockets.exceptions import ConnectionClosed
@@ -360,6 +361,21 @@ async def test_the_close_frame_of_a_client_is_echoed(listen, close):
     writer.write(Frame(Opcode.CLOSE, close).serialize(mask=True))
     rest = await asyncio.wait_for(reader.read(-1), TIMEOUT_S)
     assert rest.endswith(Frame(Opcode.CLOSE, close).serialize(mask=False))
+    writer.close()
+
+
+async def test_messages_in_front_of_a_close_frame_are_handled_while_the_password_is_checked(listen, connect):
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    server = await listen(more=f'authorization {{ user: ann, password: "{hashed}" }}')
+    subscriber = await (await connect(server)).hello(user="ann", **{"pass": "secret"})
+    await subscriber.subscribe("a", 1)
+    await subscriber.ping()
+    _, writer, _ = await ask(server, "GET / HTTP/1.1\r\n" + UPGRADE + "\r\n")
+    lines = b'CONNECT {"verbose":false,"user":"ann","pass":"secret"}\r\n' + b"PUB a 1\r\nx\r\n" * 100
+    frames = Frame(Opcode.BINARY, lines), Frame(Opcode.CLOSE, b"")
+    writer.write(b"".join(frame.serialize(mask=True) for frame in frames))
+    for _ in range(100):
+        assert (await subscriber.message()).payload == b"x"
     writer.close()
 
 

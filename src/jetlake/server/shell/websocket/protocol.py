@@ -176,6 +176,8 @@ class WebSocketProtocol(asyncio.Protocol):
             self._receive(self._next_piece(), self._socket)
             if self._input and ticks() >= deadline_s:
                 return False
+        if self._core.ended and self._client_reads and self._socket is not None:
+            self._end(self._socket)  # The client's connection has handled all that came before the close frame.
         return True
 
     def _next_piece(self) -> bytes:
@@ -196,7 +198,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if data and client is not None:
             client.data_received(data)
         if core.ended:
-            self._end(socket)
+            self._input.clear()
 
     def _set_reading(self, is_reading: bool) -> None:
         self._client_reads = is_reading
@@ -236,7 +238,6 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def _end(self, socket: asyncio.Transport) -> None:
         """Close the socket after the client's close frame, a violation of the protocol, or a refused upgrade."""
-        self._input.clear()
         if self._core.violation:
             self._services.log.debug(f"WebSocket closed: {self._core.violation}")
         if self._client is not None:
