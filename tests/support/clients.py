@@ -44,6 +44,9 @@ async def flush_nats_py(client):
 async def filled(js, count, name="S", **options):
     """A stream with so many messages, whose payloads count from 0, on `s.0` to `s.9`."""
     stream = await js.create_stream(name, subjects=["s.>"], **options)
+    if options.get("retention") == "workqueue":
+        # A mirror takes messages out of a work queue, but only those that every consumer has acknowledged.
+        await stream.create_consumer("keeper")
     for number in range(count):
         await js.publish_async(f"s.{number % 10}", b"%d" % number)
     await js.publish_async_complete()
