@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suite in five processes side by side: the tests that start a Spark of their own, those that share one Spark
-# session, two halves of those that mostly wait for servers, and all others. All are shown, one after the other; the exit
-# status is not 0 when one failed.
+# Runs the suite in seven processes side by side: the tests that start a Spark of their own, two groups that each share one
+# Spark session, two groups that mostly wait for servers, the unit tests, and all others. All are shown, one after the
+# other; the exit status is not 0 when one failed.
 #
 # A test that hangs is ended and named by its own timeout. A part that hangs all the same, between tests or in foreign
 # code, is aborted after PART_S seconds, as all are when this script is told to end: then Python prints the stack of every
@@ -33,14 +33,18 @@ abort() {
 trap abort TERM INT
 
 start own --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1
-start shared --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1
+start pipelines --timeout 300 tests/spark/pipelines -m "not own_process" "$@" >"$logs/pipelines" 2>&1
+start spark --timeout 300 tests/spark --ignore=tests/spark/pipelines -m "not own_process" "$@" >"$logs/spark" 2>&1
 clients=(tests/conformance/{client,command,core,key_value})
 start clients "${clients[@]}" "$@" >"$logs/clients" 2>&1
 start servers tests/conformance tests/cluster "${clients[@]/#/--ignore=}" "$@" >"$logs/servers" 2>&1
-start others --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
+start units tests/unit "$@" >"$logs/units" 2>&1
+start others --ignore tests/unit --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
 wait "${parts[others]}" || failed=1
+show units "unit tests"
 show clients "tests of client, command, core and key-value buckets against both servers"
 show servers "tests of streams and consumers against both servers, and of a cluster"
-show shared "tests on a Spark session"
+show spark "tests of source and sink on a Spark session"
+show pipelines "tests of pipelines on a Spark session"
 show own "tests on Spark in processes of its own"
 exit $failed
