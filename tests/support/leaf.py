@@ -88,17 +88,30 @@ async def report(server, path):
 
 
 class Edge:
-    """A hub, which is a nats-server, and a leaf node of either kind behind a line.
+    """A hub and a leaf node, each of either kind, with a line between them.
 
     Args:
         kind: the leaf node's.
+        hub_kind: the hub's.
         hub_config: more of the hub's configuration; `authorization` and the like of its port for leaf nodes as
             `hub_leaf`.
         leaf_config: more of the leaf node's, in place of its own JetStream if it has one.
         remote: more of the remote's, with its credentials as `user`.
     """
 
-    def __init__(self, kind, *, hub_config=HUB, hub_leaf="", leaf_config=LEAF, remote="", user="", process=False):
+    def __init__(
+        self,
+        kind,
+        *,
+        hub_kind="nats-server",
+        hub_config=HUB,
+        hub_leaf="",
+        leaf_config=LEAF,
+        remote="",
+        user="",
+        process=False,
+    ):
+        self.hub_kind = hub_kind
         self._hub_config = hub_config
         self._hub_leaf = hub_leaf
         self._leaf_config = leaf_config
@@ -109,7 +122,7 @@ class Edge:
         self.hub = self.leaf = self.line = None
 
     async def start(self):
-        self.hub = make_server("nats-server", self._hub_of(-1))
+        self.hub = make_server(self.hub_kind, self._hub_of(-1))
         await self.hub.start()
         port = (await report(self.hub, "varz"))["leaf"]["port"]
         # After a restart it listens where it did.

@@ -28,6 +28,7 @@ class Server:
         host: the address to listen on; default the loopback interface.
         port: the port to listen on; default any free one, to be read from `port` or `url`.
         websocket_port: the port for clients over WebSocket; 0 = any free one; default no WebSocket.
+        leafnodes_port: the port for leaf nodes that join this server; 0 = any free one; default none.
         jetstream: whether there is JetStream; default yes.
         domain: the JetStream domain, under which other servers find the streams; default none.
         leaf: the URL of a hub to join as a leaf node, or several of one hub's cluster; default none.
@@ -46,6 +47,7 @@ class Server:
         host: str | None = None,
         port: int | None = None,
         websocket_port: int | None = None,
+        leafnodes_port: int | None = None,
         jetstream: bool | None = None,
         domain: str | None = None,
         leaf: str | Sequence[str] | None = None,
@@ -61,6 +63,7 @@ class Server:
             host=host,
             port=port,
             websocket_port=websocket_port,
+            leafnodes_port=leafnodes_port,
             jetstream=jetstream,
             domain=domain,
             leaf=leaf,

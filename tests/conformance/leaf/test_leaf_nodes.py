@@ -1,4 +1,4 @@
-"""Leaf nodes: a server of either kind joins a nats-server, and what crosses the line between them is the same."""
+"""Leaf nodes: a server of either kind joins one of either kind, and what crosses the line between them is the same."""
 
 from contextlib import AsyncExitStack
 
@@ -9,13 +9,19 @@ from tests.support.clients import until
 from tests.support.leaf import Edge, report
 
 
+@pytest.fixture(params=["hub-nats-server", "hub-embedded"])
+def hub_kind(request):
+    """Which server the hub is."""
+    return request.param.removeprefix("hub-")
+
+
 @pytest.fixture
-async def make_edge(kind):
+async def make_edge(kind, hub_kind):
     """A function that starts a hub and a leaf node: `await make_edge(remote="…")`."""
     async with AsyncExitStack() as stack:
 
         async def make_edge(**options):
-            edge = Edge(kind, **options)
+            edge = Edge(kind, hub_kind=hub_kind, **options)
             stack.push_async_callback(edge.discard)
             await edge.start()
             return edge

@@ -36,9 +36,15 @@ WAYS = {
 }
 
 
+@pytest.fixture(params=["hub-nats-server", "hub-embedded"])
+def hub_kind(request):
+    """Which server the hub is."""
+    return request.param.removeprefix("hub-")
+
+
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_leaf_node_joins(kind, way):
-    edge = Edge(kind, **WAYS[way])
+async def test_a_leaf_node_joins(kind, hub_kind, way):
+    edge = Edge(kind, hub_kind=hub_kind, **WAYS[way])
     try:
         await edge.start()
         await edge.joined()
@@ -59,9 +65,9 @@ async def test_a_leaf_node_joins_with_a_creds_file(kind, tmp_path):
         await edge.discard()
 
 
-async def test_a_hub_with_a_foreign_certificate_is_not_joined(kind):
+async def test_a_hub_with_a_foreign_certificate_is_not_joined(kind, hub_kind):
     remote = f'tls {{ ca_file: "{CERTIFICATES / "other-ca.pem"}" }}'
-    edge = Edge(kind, hub_leaf=TLS + "}", remote=remote)
+    edge = Edge(kind, hub_kind=hub_kind, hub_leaf=TLS + "}", remote=remote)
     try:
         await edge.start()
         await until(lambda: edge.hub.log.count("TLS leafnode handshake error") >= 2)
@@ -70,10 +76,10 @@ async def test_a_hub_with_a_foreign_certificate_is_not_joined(kind):
         await edge.discard()
 
 
-async def test_accounts_share_nothing_but_what_is_mapped(kind, clients):
+async def test_accounts_share_nothing_but_what_is_mapped(kind, hub_kind, clients):
     hub = HUB + "accounts { A { users [ { user: a, password: a } ] }, B { users [ { user: b, password: b } ] } }\n"
     leaf = LEAF + "accounts { X { users [ { user: x, password: x } ] }, Y { users [ { user: y, password: y } ] } }\n"
-    edge = Edge(kind, hub_config=hub, leaf_config=leaf, user="a:a", remote="account: X")
+    edge = Edge(kind, hub_kind=hub_kind, hub_config=hub, leaf_config=leaf, user="a:a", remote="account: X")
     try:
         await edge.start()
         await edge.joined()

@@ -1,8 +1,10 @@
-"""The options of a leaf node: the hubs that a server dials, and how it authenticates to them."""
+"""The options of leaf nodes: the hubs that a server dials, and the listener for those that dial it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -10,7 +12,19 @@ from msgspec import Struct
 from jetlake.errors import ConfigError
 from jetlake.server.config.secret import Secret
 
-__all__ = ["LEAF_PORT", "LeafOptions", "LeafRemote", "LeafTls", "LeafUrl", "parse_leaf_url"]
+if TYPE_CHECKING:  # These options are part of theirs.
+    from jetlake.server.config.options import TlsOptions, User
+
+__all__ = [
+    "LEAF_PORT",
+    "LeafListen",
+    "LeafOptions",
+    "LeafRemote",
+    "LeafTls",
+    "LeafUrl",
+    "parse_leaf_url",
+    "read_version",
+]
 
 LEAF_PORT = 7422
 _SCHEMES = ("nats", "tls", "nats-leaf")
@@ -85,9 +99,42 @@ class LeafRemote(Struct, frozen=True, kw_only=True):
             raise ConfigError("leafnode remote: timeouts must be above zero")
 
 
+class LeafListen(Struct, frozen=True, kw_only=True):
+    """The listener for leaf nodes."""
+
+    host: str = "0.0.0.0"
+    port: int = LEAF_PORT
+    """0 or -1 = any free port."""
+    advertise: str = ""
+    """The address that leaf nodes are told; empty = the one that they connected to."""
+    tls: TlsOptions | None = None
+    users: tuple[User, ...] = ()
+    """The only users of leaf nodes; none = those of the server."""
+    account: str = ""
+    """The account of leaf nodes without credentials; empty = that of clients without credentials."""
+    auth_timeout_s: float | None = None
+    """None = that of clients."""
+    min_version: str = ""
+    """The oldest nats-server that may join; empty = any."""
+    isolate: bool = False
+    """Leaf nodes are told nothing of each other's interest."""
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.port <= 65535:
+            raise ConfigError(f"leafnodes port must be between -1 and 65535, not {self.port}")
+        if self.auth_timeout_s is not None and self.auth_timeout_s <= 0:
+            raise ConfigError("leafnodes authorization timeout must be above zero")
+        if self.tls is not None and self.tls.handshake_first_fallback_s:
+            raise ConfigError("leafnodes tls: handshake_first must be true or false")
+        if self.min_version and not read_version(self.min_version):
+            raise ConfigError(f'leafnodes min_version: "{self.min_version}" is not like 2.8.0')
+
+
 class LeafOptions(Struct, frozen=True, kw_only=True):
     """The section `leafnodes`."""
 
+    listen: LeafListen | None = None
+    """None = this server accepts no leaf nodes."""
     remotes: tuple[LeafRemote, ...] = ()
     reconnect_s: float = 1.0
     """Pause before a hub is dialled again."""
@@ -97,7 +144,7 @@ class LeafOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError("leafnodes reconnect must be above zero")
 
     def check_accounts(self, known: Iterable[str]) -> None:
-        """Check that the accounts of all remotes exist.
+        """Check that the accounts of all remotes, and of the listener's users, exist.
 
         Raises:
             ConfigError: one does not.
@@ -106,6 +153,10 @@ class LeafOptions(Struct, frozen=True, kw_only=True):
         for remote in self.remotes:
             if remote.account not in names:
                 raise ConfigError(f'cannot find local account "{remote.account}" specified in leafnode remote')
+        if self.listen is not None:
+            for name in (self.listen.account, *(user.account for user in self.listen.users)):
+                if name and name not in names:
+                    raise ConfigError(f'cannot find local account "{name}" specified in leafnode authorization')
 
 
 def parse_leaf_url(text: str) -> LeafUrl:
@@ -132,3 +183,9 @@ def parse_leaf_url(text: str) -> LeafUrl:
         user=unquote(parts.username or ""),
         password=Secret(unquote(parts.password)) if parts.password is not None else None,
     )
+
+
+def read_version(text: str) -> tuple[int, ...]:
+    """Read the numbers of a version such as `2.10.4`; empty for a text that is none."""
+    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, found.groups())) if found is not None else ()

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
 from jetlake.model.weighted_mappings import MappingOptions
-from jetlake.server.config.leaf_options import LeafOptions, LeafRemote, parse_leaf_url
+from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, parse_leaf_url
 from jetlake.server.config.secret import Secret
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, TraceOptions, check_sharing
 
@@ -83,7 +83,7 @@ class User(Struct, frozen=True, kw_only=True):
     permissions: Permissions | None = None
     """None = everything is allowed."""
     connection_types: tuple[str, ...] | None = None
-    """How the user may connect: `STANDARD`, `WEBSOCKET`; None = in any way."""
+    """How the user may connect: `STANDARD`, `WEBSOCKET`, `LEAFNODE`; None = in any way."""
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
@@ -106,6 +106,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     max_subscriptions: int = -1
     """Of one connection."""
     max_payload: int = -1
+    max_leafnodes: int = -1
 
 
 class AccountOptions(Struct, frozen=True, kw_only=True):
@@ -304,7 +305,7 @@ class Options(Struct, frozen=True, kw_only=True):
     websocket: WebSocketOptions | None = None
     """None = no WebSocket."""
     leafnodes: LeafOptions = LeafOptions()
-    """The hubs that the server joins as a leaf node."""
+    """The hubs that the server joins as a leaf node, and the listener for those that join it."""
 
     # JetStream
     jetstream: JetStreamOptions | None = None
@@ -392,6 +393,13 @@ class Options(Struct, frozen=True, kw_only=True):
         """Return the same options with a WebSocket listener on this port, with the TLS of other clients or without."""
         present = self.websocket or WebSocketOptions(tls=self.tls, no_tls=self.tls is None)
         return self.replace(websocket=structs.replace(present, port=port))
+
+    def with_leafnodes(self, port: int) -> Options:
+        """Return the same options with a listener for leaf nodes on this port, at the address for clients."""
+        listen = LeafListen(host=self.host, port=port)
+        if self.leafnodes.listen is not None:
+            listen = structs.replace(self.leafnodes.listen, port=port)
+        return self.replace(leafnodes=structs.replace(self.leafnodes, listen=listen))
 
     def with_leaf(self, urls: str | Iterable[str]) -> Options:
         """Return the same options with one more hub to join, at any of the URLs.

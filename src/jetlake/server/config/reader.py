@@ -208,7 +208,7 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
         options["websocket"] = read_websocket(websocket, _read_tls)
     leafnodes = section.section("leafnodes", "leaf")
     if leafnodes is not None:
-        options["leafnodes"] = read_leafnodes(leafnodes)
+        options["leafnodes"] = read_leafnodes(leafnodes, _read_tls)
 
 
 def _read_tls(section: Section) -> TlsOptions:

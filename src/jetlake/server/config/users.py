@@ -29,6 +29,8 @@ _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
 _CONNECTION_TYPES = {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
 
+_KNOWN_TYPES = {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS"}
+
 
 class Authorization:
     """The content of the `authorization` map."""
@@ -98,8 +100,9 @@ def _user(value: Value, account: str, defaults: Permissions | None, findings: Fi
     connection_types = tuple(kind.upper() for kind in kinds) if kinds is not None else None
     if unknown := set(connection_types or ()) - _CONNECTION_TYPES:
         raise ConfigError(f"{value.place}: invalid connection types {sorted(unknown)}")
-    if connection_types is not None and not set(connection_types) & {"STANDARD", "WEBSOCKET"}:
-        raise ConfigError(f"{value.place}: allowed_connection_types must include STANDARD or WEBSOCKET: {_NOT_BUILT}")
+    if connection_types is not None and not set(connection_types) & _KNOWN_TYPES:
+        listed = ", ".join(sorted(_KNOWN_TYPES))
+        raise ConfigError(f"{value.place}: allowed_connection_types must include one of {listed}: {_NOT_BUILT}")
     section.finish()
     if nkey:
         if name or password:
@@ -216,8 +219,8 @@ def _connection_limits(value: Value | None, findings: Findings) -> ConnectionLim
         max_connections=section.integer("max_connections", "max_conn", default=-1),
         max_subscriptions=section.integer("max_subscriptions", "max_subs", default=-1),
         max_payload=section.integer("max_payload", "max_pay", default=-1),
+        max_leafnodes=section.integer("max_leafnodes", "max_leafs", default=-1),
     )
-    section.ignore("this server takes no leaf nodes", "max_leafnodes", "max_leafs")
     section.finish()
     return limits
 

@@ -25,14 +25,19 @@ def write_pid_file(options: Options) -> None:
 
 
 def write_ports_file(
-    options: Options, port: int, monitoring: tuple[str, int] | None, websocket_port: int | None
+    options: Options,
+    port: int,
+    monitoring: tuple[str, int] | None,
+    websocket_port: int | None,
+    leafnodes_port: int | None,
 ) -> None:
-    """Write the URLs for clients and of monitoring into the folder that the options name.
+    """Write the URLs for clients, for leaf nodes and of monitoring into the folder that the options name.
 
     Args:
         port: the port for clients.
         monitoring: host and port of monitoring; None where there is none.
         websocket_port: the port for clients over WebSocket; None where there is none.
+        leafnodes_port: the port for leaf nodes; None where there is none.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -44,6 +49,8 @@ def write_ports_file(
         if websocket_port is not None and options.websocket is not None:
             scheme = "wss" if options.websocket.tls is not None else "ws"
             ports["websocket"] = _urls(scheme, options.websocket.host or options.host, websocket_port)
+        if leafnodes_port is not None and options.leafnodes.listen is not None:
+            ports["leafnodes"] = _urls("nats", options.leafnodes.listen.host, leafnodes_port)
         _write(_ports_file(options.ports_file_dir), encode(ports))
 
 

@@ -54,6 +54,8 @@ class Server:
         port: the port to listen on; default any free one, to be read from `port` or `url`.
         websocket_port: the port for clients over WebSocket, with the TLS of the options or in the clear; 0 = any free
             one, to be read from `websocket_url`; default no WebSocket.
+        leafnodes_port: the port for leaf nodes that join this server; 0 = any free one, to be read from
+            `leafnodes_url`; default none.
         jetstream: whether there is JetStream; default yes.
         domain: the JetStream domain, under which other servers find the streams; default none.
         leaf: the URL of a hub to join as a leaf node, such as `nats://user:password@hub:7422`, or several of one hub's
@@ -71,6 +73,7 @@ class Server:
         host: str | None = None,
         port: int | None = None,
         websocket_port: int | None = None,
+        leafnodes_port: int | None = None,
         jetstream: bool | None = None,
         domain: str | None = None,
         leaf: str | Sequence[str] | None = None,
@@ -87,6 +90,8 @@ class Server:
             given = given.replace(port=port)
         if websocket_port is not None:
             given = given.with_websocket(websocket_port)
+        if leafnodes_port is not None:
+            given = given.with_leafnodes(leafnodes_port)
         if leaf is not None:
             given = given.with_leaf(leaf)
         self.wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
@@ -173,6 +178,21 @@ class Server:
         return self.websocket.url if self.websocket is not None else ""
 
     @property
+    def leafnodes_url(self) -> str:
+        """The URL for leaf nodes on this machine; empty where nobody listens for them."""
+        listen, port = self.options.leafnodes.listen, self.leafnodes_port
+        if listen is None or port is None:
+            return ""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(listen.host, listen.host)
+        return f"nats://{host}:{port}"
+
+    @property
+    def leafnodes_port(self) -> int | None:
+        """The port for leaf nodes; None where nobody listens for them."""
+        listener = self.leafnodes.listener if self.leafnodes is not None else None
+        return listener.port if listener is not None else None
+
+    @property
     def engine(self) -> Engine | None:
         """JetStream's engine; None without JetStream."""
         return self.engine_loop.engine
@@ -210,14 +230,15 @@ class Server:
             if self.wants_jetstream:
                 self._start_jetstream()
             self._start_system_account()
+            leafnodes = self.options.leafnodes
+            if leafnodes.remotes or leafnodes.listen is not None:
+                await self._start_leafnodes()
             await self._start_listening()
-            if self.options.leafnodes.remotes:
-                self._start_leafnodes()
             write_pid_file(self.options)
             monitoring = self.monitoring
             address = (monitoring.host, monitoring.port) if monitoring is not None else None
             websocket_port = self.websocket.settings.port if self.websocket is not None else None
-            write_ports_file(self.options, self.port, address, websocket_port)
+            write_ports_file(self.options, self.port, address, websocket_port, self.leafnodes_port)
         except BaseException:
             await self._release()
             raise
@@ -279,17 +300,24 @@ class Server:
         except ModuleNotFoundError:
             raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
         self.websocket = WebSocketListener(self._services, self.make_connection, self._connection_table.has_room_beside)
+        if self.leafnodes is not None and self.leafnodes.listener is not None:
+            self.websocket.make_leaf_connection = self.leafnodes.listener.make_websocket_connection
         await self.websocket.start(self._sockets.websocket)
 
-    def _start_leafnodes(self) -> None:
+    async def _start_leafnodes(self) -> None:
         from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 
         options = self.options
         domain = options.jetstream.domain if self.engine is not None and options.jetstream is not None else ""
         self.leafnodes = LeafNodes(
-            self._services, options.leafnodes, domain, self._random, self._connection_table.take_number
+            self._services,
+            options.leafnodes,
+            domain,
+            self._random,
+            self._connection_table.take_number,
+            self._connection_table.has_room_beside,
         )
-        self.leafnodes.start()
+        await self.leafnodes.start(self._sockets.leafnodes)
 
     def make_connection(self, services: ConnectionServices | None = None) -> Connection:
         """Make the connection for a new socket; a listener with settings of its own gives its services."""
@@ -347,6 +375,8 @@ class Server:
         self._listener.close()
         if self.websocket is not None:
             self.websocket.close()
+        if self.leafnodes is not None:
+            self.leafnodes.retire()
         if self._jetstream is not None:
             await self._jetstream.stop()
         self.engine_loop.flush_dirty()
@@ -427,6 +457,8 @@ class Server:
             self._jetstream.apply(options)
         if self.websocket is not None:
             self.websocket.apply_settings()
+        if self.leafnodes is not None:
+            self.leafnodes.apply_settings()
         self._connection_table.apply_settings(self._account_table)
         self.engine_loop.schedule()
         return changed

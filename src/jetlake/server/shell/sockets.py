@@ -36,6 +36,7 @@ class ServerSockets(NamedTuple):
 
     monitoring: list[socket.socket] | None = None
     websocket: list[socket.socket] | None = None
+    leafnodes: list[socket.socket] | None = None
     clients: list[socket.socket] | None = None
 
 
@@ -45,12 +46,14 @@ def listen_all(options: Options) -> ServerSockets:
     Raises:
         ConfigError: a host name is unknown, or an address is taken or belongs to another machine.
     """
-    monitoring = websocket = None
+    monitoring = websocket = leafnodes = None
     if options.http_port is not None:
         monitoring = listen(monitoring_host(options), max(options.http_port, 0))
     if options.websocket is not None:
         websocket = listen(websocket_host(options), max(options.websocket.port, 0))
-    return ServerSockets(monitoring, websocket, listen(options.host, max(options.port, 0)))
+    if options.leafnodes.listen is not None:
+        leafnodes = listen(options.leafnodes.listen.host, max(options.leafnodes.listen.port, 0))
+    return ServerSockets(monitoring, websocket, leafnodes, listen(options.host, max(options.port, 0)))
 
 
 def monitoring_host(options: Options) -> str:

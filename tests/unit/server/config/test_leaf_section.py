@@ -76,25 +76,53 @@ def test_everything_that_a_remote_may_say():
         ("reconnect: 0", "reconnect must be above zero"),
         ("remotes [ 7 ]", "expected a map"),
         ("wat: 1", 'unknown field "wat"'),
+        ("port: 70000", "must be between -1 and 65535"),
+        ("port: 1, min_version: x", "is not like 2.8.0"),
+        ("port: 1, authorization { timeout: -1 }", "must be above zero"),
+        ("port: 1, authorization { proxy_required: true }", "would let in"),
+        ("port: 1, authorization { user: a, users [] }", "single user/pass and a users array"),
+        ("port: 1, authorization { users [ { pass: a } ] }", "requires a user"),
+        ("port: 1, authorization { users [ { user: a, pass: a }, { user: a, pass: b } ] }", "Duplicate user"),
+        ("port: 1, authorization { nkey: NONE }", "Not a valid public nkey"),
     ],
 )
 def test_what_makes_no_sense_or_is_not_there_is_named(section, why):
     with pytest.raises(ConfigError, match=why) as caught:
         read(f"leafnodes {{ {section} }}")
-    assert str(caught.value).count("config:") == ("NONE" not in section)
+    assert str(caught.value).count("config:") == ("NONE" not in section or "nkey" in section)
 
 
-@pytest.mark.parametrize("section", ['listen: "127.0.0.1:-1"', "listen: 7422", "port: 7422", "port: -1"])
-def test_a_listener_for_leaf_nodes_is_announced_as_missing_and_does_not_stop_the_start(section):
-    key = section.split(":")[0]
-    options, findings = read(f"leafnodes {{ {section}, authorization {{ user: a, password: s3cret }} }}")
-    assert options.remotes == ()
-    assert [notice.split(": ", 1)[1].split(":")[0] for notice in findings.notices] == [
-        f"{key} is ignored",
-        "authorization is ignored",
-    ]
-    assert all("accepts no leaf nodes; no port is opened" in notice for notice in findings.notices)
-    assert "s3cret" not in str(findings.notices)
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ('listen: "127.0.0.1:-1"', {"host": "127.0.0.1", "port": -1}),
+        ("listen: 7422", {"host": "0.0.0.0", "port": 7422}),
+        ('port: 7422, host: "::1", advertise: "hub:1"', {"host": "::1", "port": 7422, "advertise": "hub:1"}),
+        ("port: -1, isolate: true, min_version: 2.8.0", {"port": -1, "isolate": True, "min_version": "2.8.0"}),
+        (
+            "port: 1, authorization { account: '$SYS', timeout: 3 }",
+            {"port": 1, "account": "$SYS", "auth_timeout_s": 3.0},
+        ),
+    ],
+)
+def test_the_listener_for_leaf_nodes(section, expected):
+    options, findings = read(f"leafnodes {{ {section} }}")
+    assert {name: getattr(options.listen, name) for name in expected} == expected
+    assert findings.notices == []
+
+
+def test_users_of_the_listener():
+    single, _ = read("leafnodes { port: 1, authorization { user: a, password: b, account: '$SYS' } }")
+    assert [(user.name, user.password.reveal(), user.account) for user in single.listen.users] == [("a", "b", "$SYS")]
+    listed, _ = read(
+        "leafnodes { port: 1, authorization { users [ { user: a, pass: b }, { user: c, pass: d, account: '$SYS' } ] } }"
+    )
+    assert [(user.name, user.account) for user in listed.listen.users] == [("a", "$G"), ("c", "$SYS")]
+
+
+@pytest.mark.parametrize("section", ["", "authorization { user: a, password: b }", "port: 0"])
+def test_nobody_listens_without_a_port(section):
+    assert read(f"leafnodes {{ {section} }}")[0].listen is None
 
 
 def test_secrets_do_not_show():

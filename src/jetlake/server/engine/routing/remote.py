@@ -16,6 +16,14 @@ __all__ = ["Remote", "RemoteLink", "RemoteRoute"]
 class RemoteLink(Subscriber):
     """The connection to another server, as accounts know it: where messages go to, and the origin of those from it."""
 
+    @property
+    def peers(self) -> object:
+        """The links that exchange nothing with each other, this one among them, have the same value here.
+
+        All hubs of a server, and the leaf nodes of one cluster, reach each other without this server.
+        """
+        return self
+
     @abstractmethod
     def forward(self, address: bytes, messages: list[Message], queues: list[bytes]) -> int:
         """Send a run of messages for the subscribers of `address`, and for a member of each of the queue groups.
@@ -86,7 +94,7 @@ class RemoteRoute:
         origin: Subscriber | None,
         refused: Iterable[bytes] = (),
     ) -> int:
-        """Send a run of messages to the servers, never to the one it came from.
+        """Send a run of messages to the servers, never to the one it came from, nor to its peers.
 
         Args:
             refused: groups of which no member on this server could take the message.
@@ -94,18 +102,19 @@ class RemoteRoute:
         Returns:
             How many messages, counted from the first, were sent to a server.
         """
-        chosen: dict[RemoteLink, list[bytes]] = {link: [] for link in self._plain if link is not origin}
+        peers = origin.peers if isinstance(origin, RemoteLink) else None
+        chosen: dict[RemoteLink, list[bytes]] = {link: [] for link in self._plain if link.peers != peers}
         wanted = origin.groups if origin is not None else None
         for queue in (*self._far, *refused):
             if queue in self._groups and (wanted is None or queue in wanted):
-                link = self._choose(queue, origin, random)
+                link = self._choose(queue, peers, random)
                 if link is not None:
                     chosen.setdefault(link, []).append(queue)
         return max((link.forward(address, messages, queues) for link, queues in chosen.items()), default=0)
 
-    def _choose(self, queue: bytes, origin: Subscriber | None, random: Callable[[], float]) -> RemoteLink | None:
+    def _choose(self, queue: bytes, peers: object, random: Callable[[], float]) -> RemoteLink | None:
         """Draw a server that has members of the group, by their number."""
-        remotes = [remote for remote in self._groups[queue] if remote.link is not origin]
+        remotes = [remote for remote in self._groups[queue] if remote.link.peers != peers]
         remotes = [remote for remote in remotes if not remote.link.congested] or remotes
         left = random() * sum(remote.weight for remote in remotes)
         for remote in remotes:

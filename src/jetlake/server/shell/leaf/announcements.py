@@ -1,36 +1,63 @@
-"""Announcements: the interest of one account, counted, as hubs are told of it."""
+"""Announcements: the interest of one account, counted, as the servers at the other ends of its links are told of it.
+
+Always true: a link is told the recipients on this server, and those behind every link that is no peer of it (see
+`RemoteLink.peers`); what a server has announced is never announced back to it.
+
+    hub A      hub B          links to hubs are peers: A is told of nothing that B wants, as both may be one cluster
+       \\      /
+        server --- clients
+       /      \\
+    leaf C     leaf D         C is told of all that A, B, the clients and D want; A of what clients, C and D want
+
+Loop subjects (`$LDS.`) pass between peers too: they are how a server learns that it hears itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
 from jetlake.protocol.nuid import next_nuid
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
-from jetlake.server.engine.routing.remote import Remote
+from jetlake.server.engine.routing.remote import Remote, RemoteLink
 
-__all__ = ["Announcements"]
+__all__ = ["HUBS", "LOOP_PREFIX", "Announcements"]
+
+HUBS = "hubs"
+"""What `peers` is for all links to hubs; no cluster has this name, because those are told apart by a tuple."""
+LOOP_PREFIX = b"$LDS."
 
 Listener = Callable[[bytes, bytes, int], None]
 """Called with subject, queue group and the number of recipients; 0 = the last one is gone."""
 
 
+class _Follower(Struct, frozen=True):
+    """A link that is told of changes."""
+
+    listener: Listener
+    is_isolated: bool
+    """It is told nothing of the other leaf nodes."""
+
+
 class Announcements:
-    """The recipients in one account, by subject and queue group; interest of other servers does not count.
+    """The recipients in one account, by subject and queue group, on this server and behind its links.
 
     Args:
         account: followed from the construction on.
         skipped: subjects with this prefix stay here; empty = none.
 
     Attributes:
-        loop_subject: a subject of this account alone: a hub that announces it back is part of a loop.
+        loop_subject: a subject of this account alone: whoever announces it back is part of a loop.
     """
 
     def __init__(self, account: Account, skipped: bytes) -> None:
-        self.loop_subject = b"$LDS." + next_nuid().encode()
+        self.loop_subject = LOOP_PREFIX + next_nuid().encode()
         self._skipped = skipped
-        self._counts: dict[tuple[bytes, bytes], int] = {}
-        self._listeners: list[Listener] = []
+        self._near: dict[tuple[bytes, bytes], int] = {}
+        self._far: dict[tuple[bytes, bytes], _Far] = {}
+        self._followers: dict[RemoteLink, _Follower] = {}
         self.added(self.loop_subject, b"")
         for interest in account.interests():
             if not isinstance(interest, Remote):
@@ -39,39 +66,101 @@ class Announcements:
             self.added(subject, b"")
         account.observer = self
 
+    # Recipients on this server
+
     def added(self, subject: bytes, queue: bytes) -> None:
         """Count one more recipient; the first one, and each member of a queue group, is announced."""
         if self._skipped and subject.startswith(self._skipped):
             return
-        count = self._counts.get((subject, queue), 0) + 1
-        self._counts[subject, queue] = count
-        if count == 1 or queue:
-            self._tell(subject, queue, count)
+        self._near[subject, queue] = self._near.get((subject, queue), 0) + 1
+        self._tell(subject, queue, 1, None)
 
     def removed(self, subject: bytes, queue: bytes) -> None:
         """Count one recipient less; the last one, and each member of a queue group, is announced."""
-        count = self._counts.get((subject, queue), 0) - 1
+        count = self._near.get((subject, queue), 0) - 1
         if count < 0:
             return
         if count:
-            self._counts[subject, queue] = count
+            self._near[subject, queue] = count
         else:
-            del self._counts[subject, queue]
-        if not count or queue:
-            self._tell(subject, queue, count)
+            del self._near[subject, queue]
+        self._tell(subject, queue, -1, None)
 
-    def _tell(self, subject: bytes, queue: bytes, count: int) -> None:
-        for listener in self._listeners:
-            listener(subject, queue, count)
+    # Recipients behind a link
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """Return all subjects with their queue groups and numbers of recipients."""
-        return ((subject, queue, count) for (subject, queue), count in self._counts.items())
+    def weigh(self, subject: bytes, queue: bytes, link: RemoteLink, change: int) -> None:
+        """Count recipients behind a link: so many more, or with a negative number less."""
+        if not change or (self._skipped and subject.startswith(self._skipped)):
+            return
+        source = _source(subject, link)
+        far = self._far.get((subject, queue))
+        if far is None:
+            far = self._far[subject, queue] = _Far()
+        far.add(source, change)
+        if not far.counts:
+            del self._far[subject, queue]
+        self._tell(subject, queue, change, source)
 
-    def follow(self, listener: Listener) -> None:
-        """Call the listener with every change from now on."""
-        self._listeners.append(listener)
+    # Who is told
 
-    def unfollow(self, listener: Listener) -> None:
-        """Call the listener no more."""
-        self._listeners.remove(listener)
+    def follow(self, link: RemoteLink, listener: Listener, *, is_isolated: bool = False) -> None:
+        """Call the listener with every change for this link from now on."""
+        self._followers[link] = _Follower(listener, is_isolated)
+
+    def unfollow(self, link: RemoteLink) -> None:
+        """Tell this link no more."""
+        self._followers.pop(link, None)
+
+    def all_for(self, link: RemoteLink, *, is_isolated: bool = False) -> Iterator[tuple[bytes, bytes, int]]:
+        """Return all subjects that the link is told of, with their queue groups and numbers of recipients."""
+        for key in {**self._near, **self._far}:
+            count = self._count_for(key, link, is_isolated)
+            if count:
+                yield *key, count
+
+    def _tell(self, subject: bytes, queue: bytes, change: int, source: object) -> None:
+        for link, follower in list(self._followers.items()):
+            if source is not None and not _hears(subject, link, source, follower.is_isolated):
+                continue
+            count = self._count_for((subject, queue), link, follower.is_isolated)
+            if queue or (count > 0) != (count - change > 0):
+                follower.listener(subject, queue, count)
+
+    def _count_for(self, key: tuple[bytes, bytes], link: RemoteLink, is_isolated: bool) -> int:
+        count = self._near.get(key, 0)
+        far = self._far.get(key)
+        if far is None:
+            return count
+        if is_isolated and not key[0].startswith(LOOP_PREFIX):
+            return count + far.counts.get(HUBS, 0)
+        return count + far.total - far.counts.get(_source(key[0], link), 0)
+
+
+class _Far:
+    """The recipients of one subject behind links, by source; the total saves a sum for each of many links."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[object, int] = {}
+        self.total = 0
+
+    def add(self, source: object, change: int) -> None:
+        self.total += change
+        count = self.counts.get(source, 0) + change
+        if count:
+            self.counts[source] = count
+        else:
+            self.counts.pop(source, None)
+
+
+def _source(subject: bytes, link: RemoteLink) -> object:
+    """Return under what the interest behind a link is counted: its peers', or for a loop subject its own."""
+    return link if subject.startswith(LOOP_PREFIX) else link.peers
+
+
+def _hears(subject: bytes, link: RemoteLink, source: object, is_isolated: bool) -> bool:
+    """Return whether the link is told of what this source wants."""
+    if source == _source(subject, link):
+        return False
+    return not is_isolated or source == HUBS or subject.startswith(LOOP_PREFIX)

@@ -1,16 +1,18 @@
-"""A leaf connection: the socket to a hub, from its INFO over TLS and CONNECT to the link that it carries."""
+"""A leaf connection: the socket to another server, once it carries a link, and how it ends.
+
+The two ends differ only in the handshake: `dialled.py` is the leaf node's end, `accepted.py` the hub's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
-from enum import Enum
-from ssl import SSLContext
 from typing import cast
 
-from jetlake.errors import JetlakeError
-from jetlake.protocol.encoder import PONG, connect
-from jetlake.protocol.frames import Err, Frame, Info, LeafMsg, LeafSub, LeafUnsub, Ping, Pong
+from jetlake.errors import BadSubjectError
+from jetlake.protocol.encoder import PONG, err
+from jetlake.protocol.frames import Err, Frame, LeafMsg, LeafSub, LeafUnsub, Ping, Pong
 from jetlake.protocol.leaf import LeafParser
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.engine.core.timers import Timer
@@ -20,68 +22,41 @@ from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.writer import ConnectionWriter
-from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
-from jetlake.server.shell.leaf.link import LeafLink, LoopError
+from jetlake.server.shell.leaf.link import LeafLink, LoopError, ViolationError
+from jetlake.server.shell.leaf.peer_info import PeerInfo
 
 __all__ = ["LeafConnection"]
 
 _SECOND_NS = 1_000_000_000
-# How long the hub may take to answer CONNECT with its second INFO.
-_ANSWER_S = 2.0
-_NOT_A_HUB = "this port is not one for leaf nodes"
-
-
-class _State(Enum):
-    GREETING = "waits for INFO"
-    SECURING = "waits for TLS"
-    LOGIN = "waits for the answer to CONNECT"
-    OPEN = "carries a link"
 
 
 class _LeafPeer(Peer):
-    """The hub; as text the prefix of the connection's log lines."""
+    """The other server; as text the prefix of the connection's log lines."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} - lid:{self.cid}"
 
 
 class LeafConnection(PeerConnection):
-    """One connection to a hub.
+    """One leaf connection, to a hub or from a leaf node.
 
     Args:
         number: the connection's number in logs and monitoring.
-        first_info_timeout_s: how long the hub may take to be reached and to greet.
-        tls_timeout_s: how long the TLS handshake may take.
-        tls: makes the context, and the name that the hub's certificate must have.
-        wants_tls: TLS is used whether the hub asks for it or not.
-        make_connect: makes the CONNECT of the hub's first INFO.
-        link: what the connection carries once the hub has accepted the CONNECT.
-        on_info: called with every INFO of the hub but the first.
+        link: what the connection carries once the handshake is over.
+        make_parser: makes what reads the bytes that come in.
 
     Attributes:
-        info: the hub's latest INFO.
         reason: why the connection ended; empty while it is open.
         ended: done when the connection has ended.
-        was_open: whether the hub had accepted the connection that has ended.
+        was_open: whether a link was open on the connection that has ended.
     """
 
     def __init__(
-        self,
-        services: ConnectionServices,
-        number: int,
-        *,
-        first_info_timeout_s: float,
-        tls_timeout_s: float,
-        tls: Callable[[], tuple[SSLContext, str]],
-        wants_tls: bool,
-        make_connect: Callable[[HubInfo], bytes],
-        link: LeafLink,
-        on_info: Callable[[HubInfo], None],
+        self, services: ConnectionServices, number: int, link: LeafLink, make_parser: Callable[[], LeafParser]
     ) -> None:
         self.link = link
-        self.info = HubInfo()
         self.reason = ""
-        self.closed = self.was_open = False
+        self.closed = self.was_open = self._is_linked = False
         self.start_ns = services.clock.now_ns()
         self.peer = peer = _LeafPeer()
         peer.cid = number
@@ -90,19 +65,13 @@ class LeafConnection(PeerConnection):
         self._engine_loop = services.engine_loop
         self._report_defect = services.report_defect
         self.ended: asyncio.Future[None] = self._engine_loop.loop.create_future()
-        self._tls = tls
-        self._tls_timeout_s = tls_timeout_s
-        self._wants_tls = wants_tls
-        self._make_connect = make_connect
-        self._on_info = on_info
-        self._state = _State.GREETING
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
         self.writer = writer = ConnectionWriter(peer, link, self, services)
         self.pings = PingTimer(peer, writer, lambda: not self.is_open, self, services)
         self._read_with(
             ConnectionReader(
-                LeafParser,
+                make_parser,
                 self,
                 writer,
                 self.pings,
@@ -111,12 +80,16 @@ class LeafConnection(PeerConnection):
                 handle_violation=self._handle_violation,
             )
         )
-        self._expect_within(first_info_timeout_s)
 
     @property
     def is_open(self) -> bool:
-        """Whether the hub has accepted the connection, and it has not ended."""
-        return self._state is _State.OPEN and not self.closed
+        """Whether the connection carries a link, and has not ended."""
+        return self._is_linked and not self.closed
+
+    @property
+    def close_reason(self) -> str:
+        """Why the connection ended, for a WebSocket below."""
+        return self.reason
 
     # What asyncio calls
 
@@ -124,7 +97,7 @@ class LeafConnection(PeerConnection):
         self._attach(cast("asyncio.Transport", transport))
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
-            self.peer.host, self.peer.port = str(address[0]), int(address[1])
+            self.peer.host, self.peer.port = str(address[0]).removeprefix("::ffff:"), int(address[1])
         if self.closed:
             self.writer.hang_up()
 
@@ -163,14 +136,16 @@ class LeafConnection(PeerConnection):
 
     def _receive(self, messages: list[LeafMsg]) -> None:
         if messages and self.is_open:
-            self.link.receive(messages)
+            try:
+                self.link.receive(messages)
+            except ViolationError as error:
+                self._end_for(error)
+        elif messages:
+            self._refuse_frame(messages[0])
 
     def _operate(self, frame: Frame) -> None:
-        if self._state is _State.SECURING:
-            return  # Anybody could have sent it in the clear, and an answer would be written into the handshake.
-        if isinstance(frame, Info):
-            self._receive_info(frame.json)
-        elif isinstance(frame, Ping):
+        """Handle a frame that is no message, on a connection that carries a link."""
+        if isinstance(frame, Ping):
             self.writer.send(PONG)
         elif isinstance(frame, Pong):
             self.pings.take_pong()
@@ -178,104 +153,56 @@ class LeafConnection(PeerConnection):
             self._log.error(f"{self.peer} - Leafnode Error '{frame.text}'")
             self.reason = self.reason or frame.text
         elif not self.is_open:
-            return
+            self._refuse_frame(frame)
         elif isinstance(frame, LeafUnsub):
             self.link.unsubscribe(frame)
         elif isinstance(frame, LeafSub):
-            try:
-                self.link.subscribe(frame)
-            except LoopError:
-                text = f'Loop detected for leafnode account="{self.link.account.name}"'
-                self._log.error(f"{self.peer} - {text}")
-                self.end(f"{text}. Delaying attempt to reconnect for 30s", reason=text)
+            self._subscribe(frame)
+
+    @abstractmethod
+    def _refuse_frame(self, frame: Frame) -> None:
+        """React to interest, or a message, on a connection that carries no link."""
+
+    def _subscribe(self, frame: LeafSub) -> None:
+        try:
+            self.link.subscribe(frame)
+        except LoopError:
+            text = f'Loop detected for leafnode account="{self.link.account.name}"'
+            self._log.error(f"{self.peer} - {text}")
+            self.end(f"{text}. Delaying attempt to reconnect for 30s", reason=text)
+        except ViolationError as error:
+            self._end_for(error)
+        except BadSubjectError:
+            self.writer.send(err("Invalid Subscription"))
+
+    def _end_for(self, error: ViolationError) -> None:
+        text = f"Permissions Violation for {error}"
+        self._log.error(f"{self.peer} - {text} - Check other side configuration")
+        self.end(text, reason="Protocol Violation")
 
     def _handle_violation(self, parser: GeneralParser) -> None:
         assert parser.error is not None
         self._log.error(f"{self.peer} - {parser.error.reason}")
         self.end(parser.error.text, reason=parser.error.text or "Parse Error")
 
-    # Handshake
+    # The end of the handshake
 
-    def _receive_info(self, json: bytes) -> None:
-        try:
-            self.info = info = read_hub_info(json)
-        except JetlakeError as error:
-            self._refuse(str(error))
-            return
-        if self._state is _State.GREETING:
-            if not info.accepts_leaves:
-                self._refuse(_NOT_A_HUB)
-            elif (info.tls_required or self._wants_tls) and not self._is_encrypted():
-                self._state = _State.SECURING
-                self._expect_within(self._tls_timeout_s)
-                self._engine_loop.start_task(self._secure())
-            else:
-                self._log_in()
-        elif self._state is _State.LOGIN:
-            self._open()
-            self._on_info(info)
-        elif self._state is _State.OPEN:
-            self._on_info(info)
-
-    def _is_encrypted(self) -> bool:
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
-
-    async def _secure(self) -> None:
-        """Go on with TLS."""
-        transport = self._transport
-        assert transport is not None
-        try:
-            loop = self._engine_loop.loop
-            context, name = await loop.run_in_executor(None, self._tls)
-            if self.closed:
-                return  # TLS on a transport that is closed never begins, and never ends.
-            self._reader.start_over()  # nothing that came in the clear is continued by what comes over TLS
-            secured = await loop.start_tls(transport, self, context, server_hostname=name)
-        except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
-            self._refuse(f"TLS handshake error: {error}")
-            return
-        if secured is None or self.closed:
-            self._refuse("the hub closed the connection in the TLS handshake")
-            return
-        self._attach(secured)
-        self._log_in()
-
-    def _log_in(self) -> None:
-        try:
-            line = connect(self._make_connect(self.info))
-        except JetlakeError as error:
-            self._refuse(str(error))
-            return
-        self.writer.send(line)
-        if self.info.info_on_connect:
-            self._state = _State.LOGIN
-            self._expect_within(_ANSWER_S)
-        else:
-            self._open()
-
-    def _open(self) -> None:
-        self._state = _State.OPEN
+    def _open(self, info: PeerInfo) -> None:
+        """Carry the link from now on."""
+        self._is_linked = True
         self._engine_loop.timers.cancel(self._timer)
-        self.link.open(self.info, self.writer.send)
+        self.link.open(info, self.writer.send)
         self.pings.start()
         self._engine_loop.schedule()
         self._log.info(f"{self.peer} - Leafnode connection created for account: {self.link.account.name}")
 
-    def _expect_within(self, seconds: float) -> None:
+    def _expect_within(self, seconds: float, time_out: Callable[[int], None]) -> None:
         timers = self._engine_loop.timers
         timers.cancel(self._timer)
-        self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), self._time_out)
+        self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), time_out)
         self._engine_loop.schedule()
 
-    def _time_out(self, _now_ns: int) -> None:
-        self._refuse(f"the hub did not answer: the connection {self._state.value}")
-
     # The end
-
-    def _refuse(self, why: str) -> None:
-        if not self.closed:
-            self._log.error(f"{self.peer} - Leafnode connection failed: {why}")
-            self.drop(why)
 
     def _close(self, reason: str) -> None:
         if self.closed:

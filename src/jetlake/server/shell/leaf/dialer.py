@@ -13,7 +13,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.announcements import Announcements
-from jetlake.server.shell.leaf.connection import LeafConnection
+from jetlake.server.shell.leaf.dialled import DialledConnection
 from jetlake.server.shell.leaf.hub_info import HubInfo
 from jetlake.server.shell.leaf.link import LeafLink
 from jetlake.server.shell.leaf.login import encode_connect
@@ -62,7 +62,7 @@ class Dialer:
     ) -> None:
         self.remote = remote
         self.account = account
-        self.connection: LeafConnection | None = None
+        self.connection: DialledConnection | None = None
         self._services = services
         self._announcements = announcements
         self._domain = domain
@@ -102,11 +102,18 @@ class Dialer:
         """Connect to one address, and return why the connection failed or ended."""
         services, remote = self._services, self.remote
         loop = services.engine_loop.loop
-        link = LeafLink(self.account, self._announcements, remote, self._domain, services.log.warn)
+        link = LeafLink(
+            is_hub=False,
+            domain=self._domain,
+            report=services.log.warn,
+            deny_imports=remote.deny_imports,
+            deny_exports=remote.deny_exports,
+        )
+        link.join(self.account, self._announcements)
         tls_timeout_s = remote.tls.timeout_s if remote.tls is not None else _TLS_TIMEOUT_S
         tls_first = remote.tls is not None and remote.tls.handshake_first
         dial_timeout_s = remote.dial_timeout_s + (tls_timeout_s if tls_first else 0)
-        connection = LeafConnection(
+        connection = DialledConnection(
             services,
             self._take_number(),
             first_info_timeout_s=dial_timeout_s + remote.first_info_timeout_s,

@@ -6,6 +6,8 @@ import msgspec
 
 from jetlake.errors import DecodeError
 from jetlake.protocol.parser import CLIENT_MAX_PAYLOAD
+from jetlake.server.config.options import SubjectPermissions
+from jetlake.server.shell.leaf.peer_info import PeerInfo
 
 __all__ = ["HubInfo", "SubjectLists", "read_hub_info"]
 
@@ -15,6 +17,10 @@ class SubjectLists(msgspec.Struct, frozen=True):
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] | None = None
+
+    def permissions(self) -> SubjectPermissions:
+        """Return the lists as a configuration has them."""
+        return SubjectPermissions(allow=self.allow, deny=self.deny or ())
 
 
 class HubInfo(msgspec.Struct, frozen=True, rename={"imports": "import", "exports": "export"}):
@@ -41,6 +47,17 @@ class HubInfo(msgspec.Struct, frozen=True, rename={"imports": "import", "exports
     def accepts_leaves(self) -> bool:
         """Whether this is the port of a server for leaf nodes, and not for clients or routes."""
         return self.client_id != 0 and bool(self.leafnode_urls)
+
+    def peer(self) -> PeerInfo:
+        """Return what the link has to know."""
+        return PeerInfo(
+            name=self.server_name,
+            domain=self.domain,
+            headers=self.headers,
+            max_payload=self.max_payload,
+            imports=(self.imports or SubjectLists()).permissions(),
+            exports=(self.exports or SubjectLists()).permissions(),
+        )
 
 
 _decoder = msgspec.json.Decoder(HubInfo)

@@ -1,30 +1,36 @@
-"""The leaf connections of a server: one dialer for each hub that the options name."""
+"""The leaf connections of a server: a dialer for each hub that the options name, and the listener for leaf nodes."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from random import Random
 
 from jetlake.server.config.leaf_options import LeafOptions
 from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.leaf.announcements import Announcements
+from jetlake.server.shell.leaf.accounts import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.dialer import Dialer
+from jetlake.server.shell.leaf.listener import LeafListener
 from jetlake.server.shell.leaf.login import check_secrets
 
 __all__ = ["LeafNodes"]
 
 
 class LeafNodes:
-    """All hubs that a server joins.
+    """All hubs that a server joins, and all leaf nodes that join it.
 
     Args:
         take_number: returns the number of a new connection.
+        has_room_beside: whether one more socket is accepted, beside so many that are none of clients.
+
+    Attributes:
+        listener: accepts leaf nodes; None = nobody does.
 
     Raises:
-        ConfigError: credentials or certificates of a remote cannot be used.
+        ConfigError: credentials or certificates cannot be used.
     """
 
     def __init__(
@@ -34,45 +40,69 @@ class LeafNodes:
         domain: str,
         random: Random,
         take_number: Callable[[], int],
+        has_room_beside: Callable[[int], bool],
     ) -> None:
         self._loop = services.engine_loop.loop
         self._tasks: list[asyncio.Task[None]] = []
         self._dialers: list[Dialer] = []
-        system_account = services.settings.options.system_account
-        announcements: dict[str, Announcements] = {}
+        leaf_accounts = LeafAccounts(services.settings.options.system_account)
         for remote in options.remotes:
             check_secrets(remote)
             if remote.tls is not None:
                 client_context(remote.tls)
             account = services.accounts.get_or_create(remote.account)
-            if account.name not in announcements:
-                # Every server answers for itself on these; only the system account of a hub asks all.
-                skipped = b"" if account.name == system_account else b"$SYS."
-                announcements[account.name] = Announcements(account, skipped)
             self._dialers.append(
                 Dialer(
                     services,
                     remote,
                     account,
-                    announcements[account.name],
+                    leaf_accounts.of(account),
                     domain=domain,
                     reconnect_s=options.reconnect_s,
                     random=random,
                     take_number=take_number,
                 )
             )
+        self.listener: LeafListener | None = None
+        if options.listen is not None:
+            self.listener = LeafListener(services, options.listen, leaf_accounts, domain, take_number, has_room_beside)
 
-    def start(self) -> None:
-        """Dial all hubs."""
+    async def start(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept leaf nodes, and dial all hubs.
+
+        Args:
+            sockets: listen for leaf nodes already; None = there are none yet.
+
+        Raises:
+            ConfigError: the address for leaf nodes cannot be listened on.
+        """
+        if self.listener is not None:
+            await self.listener.start(sockets)
         self._tasks = [self._loop.create_task(dialer.run()) for dialer in self._dialers]
 
+    def retire(self) -> None:
+        """Accept no more leaf nodes; connections stay."""
+        if self.listener is not None:
+            self.listener.close()
+
+    def apply_settings(self) -> None:
+        """Take over the settings of a reload."""
+        if self.listener is not None:
+            self.listener.apply_settings()
+
     async def stop(self) -> None:
-        """End all connections, and dial no more."""
+        """End all connections, dial no more and accept no more."""
+        if self.listener is not None:
+            self.listener.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def open(self) -> list[LeafConnection]:
-        """List the connections that hubs have accepted."""
-        found = [dialer.connection for dialer in self._dialers]
-        return [connection for connection in found if connection is not None and connection.is_open]
+        """List the connections that carry a link."""
+        found: list[LeafConnection] = [
+            dialer.connection for dialer in self._dialers if dialer.connection is not None and dialer.connection.is_open
+        ]
+        if self.listener is not None:
+            found += self.listener.connections.open()
+        return found

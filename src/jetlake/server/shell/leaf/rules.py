@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from jetlake.protocol.subjects import is_subset
-from jetlake.server.config.leaf_options import LeafRemote
 from jetlake.server.config.options import SubjectPermissions
 from jetlake.server.shell.access.permissions import SubjectRules
-from jetlake.server.shell.leaf.hub_info import HubInfo, SubjectLists
+from jetlake.server.shell.leaf.peer_info import PeerInfo
 
 __all__ = ["LeafRules"]
 
@@ -20,45 +19,58 @@ class LeafRules:
     """What crosses a leaf connection.
 
     Args:
-        remote: what the configuration denies.
         domain: this server's JetStream domain; empty = none.
-        info: the hub's INFO, with what its user may do.
+        info: the other server, and what the user of the connection may do.
+        deny_imports: subjects of which nothing is taken from the other server.
+        deny_exports: subjects of which nothing is sent to it.
 
     Attributes:
-        refused_replies: replies with these prefixes are not taken from the hub: JetStream here would act on the answer.
+        refused_replies: replies with these prefixes are not taken from there: JetStream here would act on the answer.
     """
 
-    def __init__(self, remote: LeafRemote, domain: str, info: HubInfo) -> None:
+    def __init__(
+        self, domain: str, info: PeerInfo, deny_imports: tuple[str, ...] = (), deny_exports: tuple[str, ...] = ()
+    ) -> None:
         own = (f"$JS.{domain}.API.>",) if domain else ()
-        never_sent = (*_LOCAL, *own, *remote.deny_exports)
+        never_sent = (*_LOCAL, *own, *deny_exports)
         # Two servers of one name would both answer.
-        never_wanted = (*_LOCAL, *(own if domain == info.domain else ()), *remote.deny_imports)
+        never_wanted = (*_LOCAL, *(own if domain == info.domain else ()), *deny_imports)
         self._never_sent = [subject.encode() for subject in never_sent]
-        self._never_wanted = [subject.encode() for subject in never_wanted]
         self._sent = _rules(info.exports, never_sent)
         self._wanted = _rules(info.imports, never_wanted)
+        self._exports = SubjectRules(info.exports)
+        self._imports = SubjectRules(info.imports)
         self.refused_replies = tuple(subject.removesuffix(">").encode() for subject in (*_LOCAL, *own))
-        self._has_own_rules = bool(info.exports or remote.deny_exports)
+        self._has_own_rules = info.exports != SubjectPermissions() or bool(deny_exports)
 
     def may_send(self, subject: bytes) -> bool:
-        """Return whether a message on this subject is sent to the hub."""
+        """Return whether a message on this subject is sent to the other server."""
         if not self._has_own_rules and not subject.startswith(b"$"):
             return True
         return subject.startswith(_OPAQUE) or self._sent.permits_literal(subject)
 
     def may_receive(self, subject: bytes) -> bool:
-        """Return whether a message on this subject is accepted from the hub."""
+        """Return whether a message on this subject is accepted from the other server."""
         return subject.startswith(_OPAQUE) or not self._wanted.denies_literal(subject)
 
     def may_announce(self, subject: bytes, queue: bytes) -> bool:
-        """Return whether interest in this subject is announced to the hub."""
+        """Return whether interest in this subject is announced to the other server."""
         return subject.startswith(_OPAQUE) or self._wanted.permits_pattern(subject, queue)
 
     def is_pointless(self, subject: bytes) -> bool:
         """Return whether every message that interest in this subject asks for is denied."""
         return any(is_subset(subject, denied) for denied in self._never_sent)
 
+    # What a hub enforces on its leaf nodes
 
-def _rules(lists: SubjectLists | None, denied: tuple[str, ...]) -> SubjectRules:
-    given = lists or SubjectLists()
-    return SubjectRules(SubjectPermissions(allow=given.allow, deny=(*(given.deny or ()), *denied)))
+    def may_publish(self, subject: bytes) -> bool:
+        """Return whether the user of the connection may publish to this subject."""
+        return subject.startswith(_OPAQUE) or self._imports.permits_literal(subject)
+
+    def may_subscribe(self, subject: bytes) -> bool:
+        """Return whether the user of the connection may subscribe to this literal subject."""
+        return subject.startswith(_OPAQUE) or self._exports.permits_literal(subject)
+
+
+def _rules(given: SubjectPermissions, denied: tuple[str, ...]) -> SubjectRules:
+    return SubjectRules(SubjectPermissions(allow=given.allow, deny=(*given.deny, *denied)))

@@ -9,27 +9,38 @@ from jetlake.model.encoding.times import format_time
 from jetlake.server.shell.monitoring.query import Query
 from jetlake.server.shell.monitoring.server_view import ServerView
 
-if TYPE_CHECKING:  # Loaded by servers that join a hub.
+if TYPE_CHECKING:  # Loaded by servers with leaf nodes.
     from jetlake.server.shell.leaf.connection import LeafConnection
 
 __all__ = ["leaf_connections", "leaf_settings", "leafs_report"]
 
 
 def leaf_connections(server: ServerView, account: str = "") -> list[LeafConnection]:
-    """List the connections to hubs: all, or those of one account."""
+    """List the leaf connections: all, or those of one account."""
     found = server.leafnodes.open() if server.leafnodes is not None else []
     return [connection for connection in found if account in ("", connection.link.account.name)]
 
 
 def leaf_settings(server: ServerView) -> dict[str, Any]:
-    """Report the hubs that the options name."""
-    remotes = server.settings.options.leafnodes.remotes
+    """Report where leaf nodes are accepted, and the hubs that the options name."""
+    options = server.settings.options
+    report: dict[str, Any] = {}
+    listen, port = options.leafnodes.listen, server.leafnodes_port
+    if listen is not None and port is not None:
+        report = {
+            "host": listen.host,
+            "port": port,
+            "auth_timeout": listen.auth_timeout_s or options.auth_timeout_s,
+            **({"tls_required": True} if listen.tls is not None else {}),
+            "tls_timeout": listen.tls.timeout_s if listen.tls is not None else 2,
+        }
+    remotes = options.leafnodes.remotes
     rows = [{"local_account": remote.account, "urls": [str(url) for url in remote.urls]} for remote in remotes]
-    return {"remotes": rows} if rows else {}
+    return {**report, "remotes": rows} if rows else report
 
 
 def leafs_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """Report `/leafz`: the connections to hubs, with `subs` also the subjects that the hubs want."""
+    """Report `/leafz`: the leaf connections, with `subs` also the subjects that the other servers want."""
     with_subjects = query.flag("subs")
     rows = [_row(connection, with_subjects) for connection in leaf_connections(server, query.text("acc"))]
     head = {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
@@ -41,8 +52,8 @@ def _row(connection: LeafConnection, with_subjects: bool) -> dict[str, Any]:
     subjects = link.subjects
     row: dict[str, Any] = {
         "id": connection.peer.cid,
-        "name": connection.info.server_name,
-        "is_spoke": True,
+        "name": link.info.name,
+        "is_spoke": not link.is_hub or link.info.is_hub,
         "account": link.account.name,
         "ip": connection.peer.host,
         "port": connection.peer.port,

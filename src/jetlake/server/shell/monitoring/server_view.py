@@ -73,7 +73,12 @@ class ServerView(Protocol):
 
     @property
     def leafnodes(self) -> LeafNodes | None:
-        """The leaf connections; None where no hub is joined."""
+        """The leaf connections; None where no hub is joined, and no leaf node accepted."""
+        ...
+
+    @property
+    def leafnodes_port(self) -> int | None:
+        """The port for leaf nodes; None where nobody listens for them."""
         ...
 
     @property

@@ -42,13 +42,17 @@ class WebSocketCore:
         options: the listener's options.
         max_payload: the longest payload of a NATS message.
         is_encrypted: the socket speaks TLS, which makes a page's own origin `https`.
+        takes_leaf_nodes: requests of leaf nodes are upgraded too.
     """
 
-    def __init__(self, options: WebSocketOptions, max_payload: int, *, is_encrypted: bool) -> None:
+    def __init__(
+        self, options: WebSocketOptions, max_payload: int, *, is_encrypted: bool, takes_leaf_nodes: bool = False
+    ) -> None:
         self.request: Request | None = None
         self.ended = False
         self._options = options
         self._is_encrypted = is_encrypted
+        self._takes_leaf_nodes = takes_leaf_nodes
         deflate = ServerPerMessageDeflateFactory(
             server_no_context_takeover=True, client_no_context_takeover=True, compress_settings={"level": 1}
         )
@@ -70,7 +74,9 @@ class WebSocketCore:
         return b"".join(payloads)
 
     def _upgrade(self, request: Request) -> None:
-        status = refusal(request, self._options, is_encrypted=self._is_encrypted)
+        status = refusal(
+            request, self._options, is_encrypted=self._is_encrypted, takes_leaf_nodes=self._takes_leaf_nodes
+        )
         if status is None:
             response = self._protocol.accept(request)
             if response.status_code == HTTPStatus.UPGRADE_REQUIRED:

@@ -28,6 +28,7 @@ class WebSocketListener:
 
     Attributes:
         settings: what these clients are served with: the server's settings, with the listener's own where it has some.
+        make_leaf_connection: makes the connection of a leaf node; None = none is accepted.
 
     Args:
         services: what the server gives its connections.
@@ -52,6 +53,7 @@ class WebSocketListener:
         self._has_room_beside = has_room_beside
         self._listener = TcpListener()
         self._upgrading: set[WebSocketProtocol] = set()
+        self.make_leaf_connection: Callable[[], Client] | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +88,11 @@ class WebSocketListener:
 
     def _make_protocol(self) -> WebSocketProtocol:
         return WebSocketProtocol(
-            self._services, lambda: self._make_connection(self._services), self._has_room, self._upgrading
+            self._services,
+            lambda: self._make_connection(self._services),
+            self.make_leaf_connection,
+            self._has_room,
+            self._upgrading,
         )
 
     def _has_room(self) -> bool:

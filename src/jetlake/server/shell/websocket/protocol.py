@@ -11,7 +11,7 @@ from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.websocket.core import WebSocketCore
 from jetlake.server.shell.websocket.transport import WebSocketTransport
-from jetlake.server.shell.websocket.upgrade import forwarded_address, read_cookies
+from jetlake.server.shell.websocket.upgrade import forwarded_address, is_of_leaf_node, read_cookies
 
 __all__ = ["Client", "WebSocketProtocol"]
 
@@ -47,7 +47,8 @@ _CLOSE_CODES = {
 class Client(Protocol):
     """A client's connection, as the socket below it knows it."""
 
-    close_reason: str
+    @property
+    def close_reason(self) -> str: ...
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -63,6 +64,7 @@ class WebSocketProtocol(asyncio.Protocol):
     Args:
         services: what the listener gives its connections.
         make_connection: makes the connection of an upgraded socket.
+        make_leaf_connection: makes that of a leaf node; None = none is accepted.
         has_room: whether one more socket may begin its upgrade; otherwise it is dropped.
         upgrading: the sockets that are not upgraded yet, this one among them until it is.
     """
@@ -71,17 +73,24 @@ class WebSocketProtocol(asyncio.Protocol):
         self,
         services: ConnectionServices,
         make_connection: Callable[[], Client],
+        make_leaf_connection: Callable[[], Client] | None,
         has_room: Callable[[], bool],
         upgrading: set[WebSocketProtocol],
     ) -> None:
         self._services = services
         self._make_connection = make_connection
+        self._make_leaf_connection = make_leaf_connection
         self._has_room = has_room
         self._upgrading = upgrading
         options = services.settings.options
         assert options.websocket is not None
         self._options = options.websocket
-        self._core = WebSocketCore(self._options, options.max_payload, is_encrypted=self._options.tls is not None)
+        self._core = WebSocketCore(
+            self._options,
+            options.max_payload,
+            is_encrypted=self._options.tls is not None,
+            takes_leaf_nodes=make_leaf_connection is not None,
+        )
         self._socket: asyncio.Transport | None = None
         self._client: Client | None = None
         self._input: deque[bytes] = deque()
@@ -226,7 +235,8 @@ class WebSocketProtocol(asyncio.Protocol):
         transport = WebSocketTransport(
             socket, self._core, extra, close_frame=self._close_frame, set_reading=self._set_reading
         )
-        self._client = self._make_connection()
+        make = self._make_leaf_connection if is_of_leaf_node(request) else None
+        self._client = (make or self._make_connection)()
         self._client.connection_made(transport)
         return self._client
 

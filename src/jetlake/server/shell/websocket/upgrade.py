@@ -12,15 +12,22 @@ from websockets.http11 import Request
 
 from jetlake.server.config.options import WebSocketOptions
 
-__all__ = ["forwarded_address", "is_browser", "read_cookies", "refusal"]
+__all__ = ["forwarded_address", "is_browser", "is_of_leaf_node", "read_cookies", "refusal"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def refusal(request: Request, options: WebSocketOptions, *, is_encrypted: bool) -> HTTPStatus | None:
+def is_of_leaf_node(request: Request) -> bool:
+    """Return whether the request comes from a leaf node, and not from a client."""
+    return request.path.partition("?")[0].endswith("/leafnode")
+
+
+def refusal(
+    request: Request, options: WebSocketOptions, *, is_encrypted: bool, takes_leaf_nodes: bool = False
+) -> HTTPStatus | None:
     """Return the status that refuses a request; None when the request may be upgraded."""
     path = request.path.partition("?")[0]
-    if path.endswith(("/mqtt", "/leafnode")):
+    if path.endswith("/mqtt") or (is_of_leaf_node(request) and not takes_leaf_nodes):
         return HTTPStatus.NOT_FOUND
     origin = _header(request.headers, "Origin")
     if origin and not _is_allowed(origin, _header(request.headers, "Host"), options, is_encrypted=is_encrypted):

@@ -8,7 +8,7 @@ import pytest
 from jetlake.server.config.leaf_options import LeafRemote, parse_leaf_url
 from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.leaf.announcements import Announcements
-from jetlake.server.shell.leaf.connection import LeafConnection
+from jetlake.server.shell.leaf.dialled import DialledConnection
 from jetlake.server.shell.leaf.link import LeafLink
 from tests.support.shell import Transport
 
@@ -25,8 +25,15 @@ class Hub:
         self.announcements = Announcements(self.account, b"$SYS.")
         options = LeafRemote(urls=(parse_leaf_url("hub"),), **remote)
         self.reports = []
-        self.link = LeafLink(self.account, self.announcements, options, domain, self.reports.append)
-        self.connection = LeafConnection(
+        self.link = LeafLink(
+            is_hub=False,
+            domain=domain,
+            report=self.reports.append,
+            deny_imports=options.deny_imports,
+            deny_exports=options.deny_exports,
+        )
+        self.link.join(self.account, self.announcements)
+        self.connection = DialledConnection(
             services,
             9,
             first_info_timeout_s=1.0,

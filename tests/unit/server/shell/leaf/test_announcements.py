@@ -6,13 +6,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.remote import RemoteLink
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.leaf.announcements import Announcements
+from jetlake.server.shell.leaf.announcements import HUBS, Announcements
 
 
 class Client(Subscriber):
     def send(self, data):
         pass
+
+
+class Link(RemoteLink):
+    """A link that is told of interest; those of one cluster are peers."""
+
+    def __init__(self, peers):
+        self.known = {}
+        self._peers = peers
+
+    @property
+    def peers(self):
+        return self._peers
+
+    def send(self, data):
+        pass
+
+    def forward(self, address, messages, queues):
+        return 0
+
+    def hear(self, subject, queue, count):
+        self.known[subject, queue] = count
 
 
 STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from([b"a", b"a.*", b">"]), st.sampled_from([b"", b"q", b"p"])))
@@ -31,8 +53,9 @@ def test_a_follower_knows_what_is_there(before, after):
 
     apply(before)
     announcements = Announcements(account, b"")
-    known = {(subject, queue): count for subject, queue, count in announcements}
-    announcements.follow(lambda subject, queue, count: known.__setitem__((subject, queue), count))
+    link = Link("A")
+    known = {(subject, queue): count for subject, queue, count in announcements.all_for(link)}
+    announcements.follow(link, lambda subject, queue, count: known.__setitem__((subject, queue), count))
     apply(after)
     expected = {(announcements.loop_subject, b""): 1}
     for subscription in open_ones:
@@ -41,4 +64,34 @@ def test_a_follower_knows_what_is_there(before, after):
     # Of plain subscriptions only the first and the last are told.
     told = {key: count if key[1] else 1 for key, count in known.items() if count}
     assert told == {key: count if key[1] else 1 for key, count in expected.items()}
-    assert {(subject, queue): count for subject, queue, count in announcements} == expected
+    assert {(subject, queue): count for subject, queue, count in announcements.all_for(link)} == expected
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from([b"a", b"$LDS.x"]), st.sampled_from([b"", b"q"]), st.integers(0, 3)),
+    max_size=30,
+)
+
+
+@given(CHANGES, st.integers(0, 5))
+def test_each_link_is_told_what_others_want_and_never_what_its_peers_want(changes, isolated):
+    announcements = Announcements(Account("$G", random=Random(1)), b"")
+    links = [Link(HUBS), Link(HUBS), Link("C"), Link("C"), Link("D"), Link("E")]
+    weights = {}
+    for number, link in enumerate(links):
+        announcements.follow(link, link.hear, is_isolated=number == isolated > 1)
+    for number, subject, queue, weight in changes:
+        key = subject, queue
+        weight = weight if queue else min(weight, 1)
+        announcements.weigh(subject, queue, links[number], weight - weights.get((number, key), 0))
+        weights[number, key] = weight
+    for number, link in enumerate(links):
+        for key in {key for _, key in weights}:
+            expected = 0
+            for (other, other_key), weight in weights.items():
+                if other_key == key and other != number:
+                    is_loop = key[0].startswith(b"$LDS.")
+                    is_told = links[other].peers != link.peers and (number != isolated or isolated < 2 or other < 2)
+                    expected += weight if is_loop or is_told else 0
+            known = link.known.get(key, 0)
+            assert (known if key[1] else min(known, 1)) == (expected if key[1] else min(expected, 1))

@@ -111,7 +111,7 @@ async def test_interest_ends_with_the_connection(hub):
     for _ in range(5):
         await end.take()
     assert end.account.interest_count == 0
-    assert end.announcements._listeners == []
+    assert end.announcements._followers == {}
 
 
 async def test_later_infos_are_passed_on(hub):

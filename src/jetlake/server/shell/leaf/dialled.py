@@ -1,0 +1,152 @@
+"""The leaf node's end of a leaf connection: the hub's INFO, TLS and CONNECT, up to the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from ssl import SSLContext
+
+from jetlake.errors import JetlakeError
+from jetlake.protocol.encoder import connect
+from jetlake.protocol.frames import Frame, Info
+from jetlake.protocol.leaf import LeafParser
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.leaf.connection import LeafConnection
+from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
+from jetlake.server.shell.leaf.link import LeafLink
+
+__all__ = ["DialledConnection"]
+
+# How long the hub may take to answer CONNECT with its second INFO.
+_ANSWER_S = 2.0
+_NOT_A_HUB = "this port is not one for leaf nodes"
+
+
+class _State(Enum):
+    GREETING = "waits for INFO"
+    SECURING = "waits for TLS"
+    LOGIN = "waits for the answer to CONNECT"
+    OPEN = "carries a link"
+
+
+class DialledConnection(LeafConnection):
+    """One connection to a hub.
+
+    Args:
+        number: the connection's number in logs and monitoring.
+        first_info_timeout_s: how long the hub may take to be reached and to greet.
+        tls_timeout_s: how long the TLS handshake may take.
+        tls: makes the context, and the name that the hub's certificate must have.
+        wants_tls: TLS is used whether the hub asks for it or not.
+        make_connect: makes the CONNECT of the hub's first INFO.
+        link: what the connection carries once the hub has accepted the CONNECT.
+        on_info: called with every INFO of the hub but the first.
+
+    Attributes:
+        info: the hub's latest INFO.
+    """
+
+    def __init__(
+        self,
+        services: ConnectionServices,
+        number: int,
+        *,
+        first_info_timeout_s: float,
+        tls_timeout_s: float,
+        tls: Callable[[], tuple[SSLContext, str]],
+        wants_tls: bool,
+        make_connect: Callable[[HubInfo], bytes],
+        link: LeafLink,
+        on_info: Callable[[HubInfo], None],
+    ) -> None:
+        self.info = HubInfo()
+        self._tls = tls
+        self._tls_timeout_s = tls_timeout_s
+        self._wants_tls = wants_tls
+        self._make_connect = make_connect
+        self._on_info = on_info
+        self._state = _State.GREETING
+        super().__init__(services, number, link, LeafParser)
+        self._expect_within(first_info_timeout_s, self._time_out)
+
+    def _operate(self, frame: Frame) -> None:
+        if self._state is _State.SECURING:
+            return  # Anybody could have sent it in the clear, and an answer would be written into the handshake.
+        if isinstance(frame, Info):
+            self._receive_info(frame.json)
+        else:
+            super()._operate(frame)
+
+    def _refuse_frame(self, frame: Frame) -> None:
+        pass  # It is not for this server before the hub has accepted the CONNECT.
+
+    # Handshake
+
+    def _receive_info(self, json: bytes) -> None:
+        try:
+            self.info = info = read_hub_info(json)
+        except JetlakeError as error:
+            self._refuse(str(error))
+            return
+        if self._state is _State.GREETING:
+            if not info.accepts_leaves:
+                self._refuse(_NOT_A_HUB)
+            elif (info.tls_required or self._wants_tls) and not self._is_encrypted():
+                self._state = _State.SECURING
+                self._expect_within(self._tls_timeout_s, self._time_out)
+                self._engine_loop.start_task(self._secure())
+            else:
+                self._log_in()
+        elif self._state is _State.LOGIN:
+            self._link()
+            self._on_info(info)
+        elif self._state is _State.OPEN:
+            self._on_info(info)
+
+    def _link(self) -> None:
+        self._state = _State.OPEN
+        self._open(self.info.peer())
+
+    def _is_encrypted(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    async def _secure(self) -> None:
+        """Go on with TLS."""
+        transport = self._transport
+        assert transport is not None
+        try:
+            loop = self._engine_loop.loop
+            context, name = await loop.run_in_executor(None, self._tls)
+            if self.closed:
+                return  # TLS on a transport that is closed never begins, and never ends.
+            self._reader.start_over()  # nothing that came in the clear is continued by what comes over TLS
+            secured = await loop.start_tls(transport, self, context, server_hostname=name)
+        except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
+            self._refuse(f"TLS handshake error: {error}")
+            return
+        if secured is None or self.closed:
+            self._refuse("the hub closed the connection in the TLS handshake")
+            return
+        self._attach(secured)
+        self._log_in()
+
+    def _log_in(self) -> None:
+        try:
+            line = connect(self._make_connect(self.info))
+        except JetlakeError as error:
+            self._refuse(str(error))
+            return
+        self.writer.send(line)
+        if self.info.info_on_connect:
+            self._state = _State.LOGIN
+            self._expect_within(_ANSWER_S, self._time_out)
+        else:
+            self._link()
+
+    def _time_out(self, _now_ns: int) -> None:
+        self._refuse(f"the hub did not answer: the connection {self._state.value}")
+
+    def _refuse(self, why: str) -> None:
+        if not self.closed:
+            self._log.error(f"{self.peer} - Leafnode connection failed: {why}")
+            self.drop(why)
