@@ -87,6 +87,59 @@ async def report(server, path):
     return await asyncio.to_thread(get)
 
 
+async def leaf_port(server):
+    return (await report(server, "varz"))["leaf"]["port"]
+
+
+class RawLeaf:
+    """A leaf node that the test plays, byte by byte."""
+
+    async def connect(self, server, **fields):
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", await leaf_port(server))
+        self.greeting = await self.read_info()
+        self.send_connect(**fields)
+        return self
+
+    def send_connect(self, **fields):
+        first = {"name": "raw", "cluster": "raw", "server_id": "NX", "version": "2.15.1", "headers": True}
+        self.send(b"CONNECT " + json.dumps({**first, "user": "leaf", "pass": "leaf", **fields}).encode() + b"\r\n")
+
+    async def read_info(self):
+        line = await self.read_line(b"INFO ")
+        return json.loads(line.removeprefix(b"INFO "))
+
+    def send(self, data):
+        self._writer.write(data)
+
+    async def read_line(self, start):
+        """The next line that begins so; those before it are remembered in `lines`."""
+        self.lines = []
+        async with asyncio.timeout(30):
+            while line := await self._reader.readline():
+                if line.startswith(start):
+                    return line.strip()
+                self.lines.append(line.strip())
+        raise AssertionError(f"the server closed the connection: {self.lines}")
+
+    async def joined(self):
+        """Wait until the hub has told all that it wants, and has heard what was sent."""
+        self.told = await self.read_info()
+        self.send(b"PING\r\n")
+        await self.read_line(b"PONG")
+        return self
+
+    async def read_to_end(self):
+        async with asyncio.timeout(30):
+            return await self._reader.read()
+
+    def stop_reading(self):
+        """Take nothing more from the socket."""
+        self._writer.transport.pause_reading()
+
+    def close(self):
+        self._writer.close()
+
+
 class Edge:
     """A hub and a leaf node, each of either kind, with a line between them.
 

@@ -1,14 +1,13 @@
 """The hub of leaf nodes: chains, loops, permissions, limits and a leaf node that misbehaves, on either server."""
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
 
 import pytest
 
 import jetlake
 from tests.support.clients import until
-from tests.support.leaf import JOIN_S, report
+from tests.support.leaf import JOIN_S, RawLeaf, leaf_port, report
 from tests.support.servers import make_server
 
 ACCOUNTS = """
@@ -40,10 +39,6 @@ async def serve(kind):
         yield serve
 
 
-async def leaf_port(server):
-    return (await report(server, "varz"))["leaf"]["port"]
-
-
 async def wanted(server, place=0):
     """The subjects that the leaf connection of this place has interest in, as its server reports them."""
     rows = (await report(server, "leafz?subs=1"))["leafs"]
@@ -55,51 +50,6 @@ async def has_leafs(server, count):
         return (await report(server, "leafz"))["leafnodes"] == count
 
     await until(does, JOIN_S)
-
-
-class RawLeaf:
-    """A leaf node that the test plays, byte by byte."""
-
-    async def connect(self, server, **fields):
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", await leaf_port(server))
-        self.greeting = await self.read_info()
-        self.send_connect(**fields)
-        return self
-
-    def send_connect(self, **fields):
-        first = {"name": "raw", "cluster": "raw", "server_id": "NX", "version": "2.15.1", "headers": True}
-        self.send(b"CONNECT " + json.dumps({**first, "user": "leaf", "pass": "leaf", **fields}).encode() + b"\r\n")
-
-    async def read_info(self):
-        line = await self.read_line(b"INFO ")
-        return json.loads(line.removeprefix(b"INFO "))
-
-    def send(self, data):
-        self._writer.write(data)
-
-    async def read_line(self, start):
-        """The next line that begins so; those before it are remembered in `lines`."""
-        self.lines = []
-        async with asyncio.timeout(30):
-            while line := await self._reader.readline():
-                if line.startswith(start):
-                    return line.strip()
-                self.lines.append(line.strip())
-        raise AssertionError(f"the server closed the connection: {self.lines}")
-
-    async def joined(self):
-        """Wait until the hub has told all that it wants, and has heard what was sent."""
-        self.told = await self.read_info()
-        self.send(b"PING\r\n")
-        await self.read_line(b"PONG")
-        return self
-
-    async def read_to_end(self):
-        async with asyncio.timeout(30):
-            return await self._reader.read()
-
-    def close(self):
-        self._writer.close()
 
 
 @pytest.fixture

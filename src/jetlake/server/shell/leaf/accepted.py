@@ -34,6 +34,8 @@ from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSIO
 __all__ = ["AcceptedConnection", "AcceptedConnections"]
 
 _PROTOCOL = 3
+# What is read of one frame before the credentials are checked: a CONNECT with a JWT fits.
+_STRANGER_BYTES = 64 * 1024
 _NOT_A_LEAF = "attempted to connect to leaf node port"
 _ACCOUNT_FULL = "maximum account active connections exceeded"
 _SUBSCRIPTIONS_FULL = "maximum subscriptions exceeded"
@@ -136,15 +138,17 @@ class AcceptedConnection(LeafConnection):
         self._connect = LeafConnect()
         self._identity: Identity | None = None
         self._is_full = False  # of subscriptions, and the log says so
-        options = services.settings.options
         link = LeafLink(is_hub=True, domain=table.domain, report=services.log.warn)
-        super().__init__(
-            services,
-            number,
-            link,
-            lambda: LeafParser(max_control_line=options.max_control_line, max_payload=options.max_payload),
-        )
+        super().__init__(services, number, link, self._make_parser)
         table.all.add(self)
+
+    def _make_parser(self) -> LeafParser:
+        """Make the parser: strangers have room for a CONNECT and no more, servers for long lists of queue groups."""
+        if self._identity is None:
+            return LeafParser(max_control_line=_STRANGER_BYTES, max_payload=_STRANGER_BYTES)
+        payload_max = self._settings.options.max_payload
+        limit = self._accounts.limits_of(self.link.account.name).max_payload
+        return LeafParser(max_payload=limit if 0 <= limit < payload_max else payload_max)
 
     # Handshake
 
@@ -208,7 +212,7 @@ class AcceptedConnection(LeafConnection):
             "host": host.strip("[]"),
             "port": int(port),
             "headers": not options.no_header_support,
-            "max_payload": options.max_payload,
+            "max_payload": self._make_parser().max_payload if identity is not None else options.max_payload,
             "client_id": self.peer.cid,
             "api_lvl": API_LEVEL,
             "info_on_connect": True,
@@ -347,6 +351,7 @@ class AcceptedConnection(LeafConnection):
         self._identity = identity
         self.link.join(account, table.leaf_accounts.of(account))
         self._state = _State.OPEN
+        self._reader.apply_limits()
         self.writer.send(info(self._encode_info()))
         self._open(self._peer_info(identity))
 
@@ -392,12 +397,15 @@ class AcceptedConnection(LeafConnection):
         self.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
 
     def reauthorize(self) -> None:
-        """End the connection when a reload has changed its user: the leaf node connects again, under the new terms."""
+        """Take over new limits; end the connection when a reload has changed its user, who then connects again."""
         if self._identity is not None:
             settings = self._settings
             found = settings.authenticator.recognize(self._identity, settings.previous_authenticator)
             if found != self._identity:
                 self._refuse_credentials()
+            else:
+                self._reader.apply_limits()
+                self.writer.apply_limits()
 
     def _close(self, reason: str) -> None:
         super()._close(reason)

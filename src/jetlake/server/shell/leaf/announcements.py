@@ -86,6 +86,16 @@ class Announcements:
             del self._near[subject, queue]
         self._tell(subject, queue, -1, None)
 
+    def is_answer_here(self, subject: bytes) -> bool:
+        """Return whether a consumer on this server takes the subject as an acknowledgement, or for flow control."""
+        tokens = subject.split(b".")
+        forms = (
+            b".".join([*tokens[:4], *[b"*"] * 5]),  # $JS.ACK.<stream>.<consumer>.…
+            b".".join([*tokens[:6], *[b"*"] * 4, b">"]),  # $JS.ACK.<domain>.<account>.<stream>.<consumer>.…
+            b".".join([*tokens[:-1], b"*"]),  # $JS.FC.<stream>.<consumer>.…
+        )
+        return any((form, b"") in self._near for form in forms)
+
     # Recipients behind a link
 
     def weigh(self, subject: bytes, queue: bytes, link: RemoteLink, change: int) -> None:

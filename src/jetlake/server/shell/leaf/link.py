@@ -225,7 +225,7 @@ class LeafLink(RemoteLink):
             stored = b""
             if reply.startswith(b"$JS.ACK."):
                 reply, stored = _split_reply(reply)
-            elif reply.startswith(refused_replies):
+            if reply.startswith(refused_replies) or self._is_forged(reply):
                 self._report(
                     f"a message of {_of(self)} on {subject!r} named {reply!r} as its reply, and gets no answer"
                 )
@@ -246,6 +246,15 @@ class LeafLink(RemoteLink):
         if run:
             self.account.send_to(address, run, self)
         self.groups = None
+
+    def _is_forged(self, reply: bytes) -> bool:
+        """Return whether the answer would acknowledge, in the name of a client here, what the leaf node may not."""
+        return (
+            self.is_hub
+            and reply.startswith((b"$JS.ACK.", b"$JS.FC."))
+            and not self._rules.may_publish(reply)
+            and self._announcements.is_answer_here(reply)
+        )
 
     def _publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         mapped: bytes | None = subject
