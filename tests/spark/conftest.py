@@ -47,6 +47,7 @@ class Admin:
     """A bare client of the tests' own, so that nothing of the package under test prepares or checks its data."""
 
     def __init__(self, port: int, **login: str) -> None:
+        self._port, self._login = port, login
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._buffer = b""
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, **login}
@@ -89,8 +90,18 @@ class Admin:
     def request(self, subject: str, body: Any = None) -> dict[str, Any]:
         payload = b"" if body is None else json.dumps(body).encode()
         self._socket.sendall(b"PUB %b answer.x %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
-        answer = self._message()[1]
+        try:
+            answer = self._message()[1]
+        except TimeoutError:
+            raise AssertionError(f"no answer to {subject} in a minute; {self._explain(subject)}") from None
         return json.loads(answer) if answer else {}
+
+    def _explain(self, subject: str) -> str:
+        """What the server says of the consumer that a request without an answer was for."""
+        if ".CONSUMER.MSG.NEXT." not in subject:
+            return "the server accepts connections" if Admin(self._port, **self._login) else ""
+        info = subject.replace(".MSG.NEXT.", ".INFO.")
+        return f"its consumer: {Admin(self._port, **self._login).request(info)}"
 
     def send(self, subject: str, payload: bytes) -> None:
         """Publish a message that nobody answers."""
@@ -173,11 +184,12 @@ class ServerProcess:
 
     def start(self) -> None:
         command = [str(BIN / "nats-server")] if self.kind == "nats-server" else [str(BIN / "jetlake"), "serve"]
-        self._process = subprocess.Popen(
-            [*command, "-js", "-sd", self._folder, "-a", "127.0.0.1", "-p", str(self.port), *self._arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with Path(self._folder, "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "-js", "-sd", self._folder, "-a", "127.0.0.1", "-p", str(self.port), *self._arguments],
+                stdout=log,
+                stderr=log,
+            )
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -197,7 +209,13 @@ class ServerProcess:
         for admin in self._admins:
             admin.close()
         self.kill()
+        defects = [line for line in self.log().splitlines() if "internal error" in line]
         shutil.rmtree(self._folder, ignore_errors=True)
+        assert not defects, "the server reported internal errors:\n" + "\n".join(defects)
+
+    def log(self) -> str:
+        """What the server has written so far."""
+        return Path(self._folder, "log").read_text(errors="replace")
 
     def admin(self, **login: str) -> Admin:
         self._admins.append(Admin(self.port, **login))

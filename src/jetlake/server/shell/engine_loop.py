@@ -218,9 +218,9 @@ class EngineLoop:
                 engine.flush()
                 if self.committer is not None:
                     self.committer.kick()
-                again = engine.has_ready()
             except Exception as error:
                 self._report_defect("JetStream", error)
+            again = engine.has_ready()
         self._scheduled = False
         self.flush_dirty()
         self._queue_again()

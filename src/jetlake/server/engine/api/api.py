@@ -141,15 +141,17 @@ class Api:
             if error is not None:
                 self._counts.errors += 1
                 said = encode_error(kind, api_error(10077, err=str(error)))
-            if reply:
-                header = b""
-                for pair in () if refused or error is not None else pairs:
-                    header = append_pair(header, *pair)
-                self._jetstream.account.publish(reply, b"", header, said)
-            if audited:
-                self._jetstream.advisories.api_audit(subject, payload, said, origin)
-            for act in after_answer:
-                act()
+            try:
+                if reply:
+                    header = b""
+                    for pair in () if refused or error is not None else pairs:
+                        header = append_pair(header, *pair)
+                    self._jetstream.account.publish(reply, b"", header, said)
+                if audited:
+                    self._jetstream.advisories.api_audit(subject, payload, said, origin)
+            finally:
+                for act in after_answer:  # Also after an internal error: a new consumer would be held for ever.
+                    act()
 
         stream = self._jetstream.streams.get(found.stream) if found.route.verb in _REMOVES_MESSAGES else None
         if stream is not None and stream.store.durable:

@@ -69,18 +69,21 @@ class DeliveryQueue:
         ready, self.ready = self.ready, {}
         now_ns = self._clock.now_ns()
         waiting = iter(ready)
-        for deliverer in waiting:
-            try:
-                has_more = deliverer.deliver(now_ns)
-            except StoreError as error:
-                # One unreadable stream must not stop the deliveries of the others.
-                self._retry_later(deliverer, error)
-                continue
-            if has_more:
-                self.ready[deliverer] = None
-            if self._clock.now_ns() >= now_ns + _TURN_NS:
-                self.ready = {**dict.fromkeys(waiting), **self.ready}
-                break
+        try:
+            for deliverer in waiting:
+                try:
+                    has_more = deliverer.deliver(now_ns)
+                except StoreError as error:
+                    # One unreadable stream must not stop the deliveries of the others.
+                    self._retry_later(deliverer, error)
+                    continue
+                if has_more:
+                    self.ready[deliverer] = None
+                if self._clock.now_ns() >= now_ns + _TURN_NS:
+                    break
+        finally:
+            # An internal error ends the turn; nobody would make the others ready again.
+            self.ready = {**dict.fromkeys(waiting), **self.ready}
 
     def _retry_later(self, deliverer: Deliverer, error: StoreError) -> None:
         if not self._failed:
