@@ -32,5 +32,5 @@ def test_the_folders_of_the_tree_exist():
     tree = PAGE.split("```")[1]
     folders = re.findall(r"^  (\w+)/", tree, re.MULTILINE)
     assert {name for name in folders if not (SOURCE / name).is_dir()} == set()
-    listed = set(folders) | {"completion", "errors", "errors_table", "version", "__init__", "__main__"}
+    listed = set(folders) | {"completion", "errors", "errors_table", "platform", "version", "__init__", "__main__"}
     assert {path.stem for path in SOURCE.iterdir() if path.name != "py.typed" and path.stem != "__pycache__"} == listed
