@@ -257,7 +257,7 @@ class World:
                 return
 
     def sync_step(self):
-        """The next piece of work of the thread that syncs."""
+        """The next segment index of work of the thread that syncs."""
         commit = self.engine.commit
         if not self._begun and not self._ended:
             self._begin_syncs()

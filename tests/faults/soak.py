@@ -21,7 +21,7 @@ from tests.faults.load_clients import GONE, create
 from tests.faults.load_shapes import Raw, memory_mib, open_files
 
 GROWTH_MIB = 24
-"""What the process may have gained at the end: pieces of the allocator, never something for each message."""
+"""What the process may have gained at the end: segment indexes of the allocator, never something for each message."""
 GROWTH_FILES = 8
 
 

@@ -448,8 +448,8 @@ def refuse_reads(disk):
     disk.fault = fault
 
 
-def fill_filed(world, pause_s=0.0, **config):
-    """Create stream L with 180 messages on 90 subjects in filed segments; returns its store."""
+def fill_spilled(world, pause_s=0.0, **config):
+    """Create stream L with 180 messages on 90 subjects in spilled segments; returns its store."""
     world.ask("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"], **config})
     for number in range(180):
         publish(world, b"l.%d" % (number % 90), b"x" * 70)
@@ -463,8 +463,8 @@ def fill_filed(world, pause_s=0.0, **config):
 
 @pytest.mark.parametrize(("limit", "first"), [({"max_bytes": 18_735}, 2), ({"max_age": 10**10}, 181)])
 def test_a_message_that_is_stored_is_acknowledged_though_the_limits_can_not_be_told(world, limit, first):
-    store = fill_filed(world, pause_s=0.01, **limit)
-    store._filing._cache.bytes_max = 0
+    store = fill_spilled(world, pause_s=0.01, **limit)
+    store._spiller._cache.bytes_max = 0
     refuse_reads(world.disk)
     world.clock.advance(9)
     answers = []
@@ -483,8 +483,8 @@ def test_a_message_that_is_stored_is_acknowledged_though_the_limits_can_not_be_t
 
 
 def test_a_rollup_is_acknowledged_and_finished_later_though_the_disk_does_not_tell_what_it_removes(world):
-    store = fill_filed(world, allow_rollup_hdrs=True)
-    store._filing._cache.bytes_max = 0
+    store = fill_spilled(world, allow_rollup_hdrs=True)
+    store._spiller._cache.bytes_max = 0
     refuse_reads(world.disk)
     answers = []
     world.send(b"l.0", b"y", answers.append, encode_headers([("Nats-Rollup", "sub")]))
@@ -496,9 +496,9 @@ def test_a_rollup_is_acknowledged_and_finished_later_though_the_disk_does_not_te
 
 
 def test_an_expectation_that_can_not_be_read_refuses_no_other_message(world):
-    store = fill_filed(world)
+    store = fill_spilled(world)
     world.ask("STREAM.MSG.DELETE.L", {"seq": 92})
-    store._filing._cache.bytes_max = 0
+    store._spiller._cache.bytes_max = 0
     refuse_reads(world.disk)
     answers = []
     world.send(b"l.5", b"y", answers.append)

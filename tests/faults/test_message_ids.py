@@ -213,8 +213,8 @@ def test_ids_of_another_stream_are_left_alone():
     notes = []
     world.start()
     stream = world.jetstream.streams["J"]
-    stream.home.id_log._note = notes.append
-    stream.home.id_log.load()
+    stream.storage.id_log._note = notes.append
+    stream.storage.id_log.load()
     assert notes == [f"{foreign} is not of this stream, or damaged: it is left alone"]
     assert not any(answer.get("duplicate") for answer in publish(world, b"j.1"))
     assert all(answer.get("duplicate") for answer in publish(world, b"j.1", first=1000))

@@ -473,7 +473,7 @@ async def test_a_consumer_that_cannot_be_opened_is_set_aside(folder, tamper, asi
     async with running(folder) as server:
         assert await server.sequences() == ALL
         stream = server.server.engine.jetstreams["$G"].streams["A"]
-        assert stream.home.missing == aside
+        assert stream.storage.missing == aside
         assert server.log.about("consumers/c1 can not be opened")
         assert server.health()[0] == 503
         assert "consumer in c1 of stream A of account $G is set aside" in server.health()[1]

@@ -60,7 +60,7 @@ class TwoSources:
         self.world.disk.fault = None
         self.world.advance(1)
 
-    def go_on(self, *names, seconds=4):
+    def step(self, *names, seconds=4):
         """Publish while the sources ask for their origins again, one before the other."""
         for _ in range(seconds * 50):
             self.publish(*names)
@@ -89,7 +89,7 @@ def test_a_failed_sync_makes_no_source_copy_twice(busy, end):
     two = TwoSources(duplicate_window=100_000_000)
     two.publish("A", "B")
     two.fail_one_sync()
-    two.go_on(*busy)
+    two.step(*busy)
     if end != "go on":
         two.restart(two.world.stop if end == "stop" else two.world.disk.kill)
     two.publish("A", "B")
@@ -114,7 +114,7 @@ def test_idle_sources_do_not_keep_the_files_of_removed_messages(config):
     two = TwoSources(max_msgs=5, **config)
     two.publish("A", "B")
     two.fail_one_sync()
-    two.go_on(seconds=3)
+    two.step(seconds=3)
     for _ in range(400):
         two.world.publish(b"own", b"x" * 100)
         two.world.advance(0.1)

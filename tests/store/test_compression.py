@@ -341,8 +341,8 @@ def test_a_disk_that_answers_nothing_loses_nothing() -> None:
     tidy(store)
     assert store.get(1) is not None
     refuse(disk, "read")
-    for piece in [path for path in disk.files() if path.suffix == ".idx"]:
-        disk.put(piece, b"")
+    for index_file in [path for path in disk.files() if path.suffix == ".idx"]:
+        disk.put(index_file, b"")
     with pytest.raises(StoreError):
         store.read(1, None, 10, 1 << 20)
     disk.fault = None

@@ -11,7 +11,7 @@ import pytest
 from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.subject_filter import SubjectFilter
 from tests.support.faulty_disk import FaultyDisk, PowerCut
 
@@ -269,9 +269,9 @@ def sequences(store: FileStore) -> list[int]:
 
 @pytest.mark.parametrize("block", range(10))
 def test_power_cuts_lose_nothing_that_was_promised(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    if block % 2:  # Index pieces and rewritten segments are long, and written in parts.
-        monkeypatch.setattr("jetlake.store.log.pieces.index_piece._PART", 128)
-        monkeypatch.setattr("jetlake.store.log.pieces.postings_part._PART", 128)
+    if block % 2:  # Segment indexes and rewritten segments are long, and written in parts.
+        monkeypatch.setattr("jetlake.store.log.segment_index.format._PART", 128)
+        monkeypatch.setattr("jetlake.store.log.segment_index.postings_part._PART", 128)
         monkeypatch.setattr("jetlake.store.log.compaction.rewrite._PART_BYTES", 64)
         monkeypatch.setattr("jetlake.store.log.compaction.rewrite._RECORDS_PER_STEP", 2)
     for seed in range(block * SEEDS // 10, (block + 1) * SEEDS // 10):

@@ -86,16 +86,16 @@ def test_a_flipped_byte_costs_one_record(stored: FaultyDisk) -> None:
     offsets = record_offsets(stored)
     size = len(stored.content(FIRST_SEGMENT))
     for offset in range(size):
-        for mask in (0x01, 0x80):
+        for bloom in (0x01, 0x80):
             disk = copy_of(stored)
-            disk.flip(FIRST_SEGMENT, offset, mask)
+            disk.flip(FIRST_SEGMENT, offset, bloom)
             store = open_store(disk)
             while store.compact_step():
                 pass
             hit = [sequence for sequence, (start, end) in offsets.items() if start <= offset < end]
             expected = [sequence for sequence in range(1, 9) if sequence not in hit]
-            assert sequences(store) == expected, (offset, mask)
-            assert store.lost == hit, (offset, mask)
+            assert sequences(store) == expected, (offset, bloom)
+            assert store.lost == hit, (offset, bloom)
             assert store.messages == len(expected)
             assert store.last_sequence == 8
             assert store.append(b"s.0", b"", b"next", 2000) == 9
@@ -202,7 +202,7 @@ def test_an_unreadable_sector_costs_the_records_in_it(disk: FaultyDisk) -> None:
     disk.bad_sectors.add((FIRST_SEGMENT, 20))
 
     store = open_store(disk)
-    assert 1 <= len(store.lost) <= 30, "the disk is read in pieces where it fails"
+    assert 1 <= len(store.lost) <= 30, "the disk is read in segment indexes where it fails"
     left = [sequence for sequence in range(1, 101) if sequence not in store.lost]
     assert [message.sequence for message in read_all(store)] == left
 

@@ -65,7 +65,7 @@ def fail_a_sync_and_mend(disk, store):
     with pytest.raises(StoreError):
         store.sync()
     disk.fault = None
-    store.mend()
+    store.retry()
     store.sync()
 
 
@@ -592,7 +592,7 @@ def test_a_removal_that_is_refused_undoes_nothing_and_keeps_nobody_from_removing
     append(store, 4)
     store.flush()
     undone = []
-    store.hooks.on_undone = undone.append
+    store.hooks.on_rolled_back = undone.append
     disk.fault = failing(number, "write")
     store.remove(1)
     with pytest.raises(StoreError):

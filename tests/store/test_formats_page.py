@@ -8,9 +8,9 @@ from pathlib import Path
 from jetlake.store import meta_folder
 from jetlake.store.journal import journal_format
 from jetlake.store.log import mark, segment_header, segment_list
-from jetlake.store.log.pieces import index_piece
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
+from jetlake.store.log.segment_index import format
 from jetlake.store.log.snapshot import index_snapshot
 from jetlake.store.redo import redo_format
 
@@ -62,7 +62,7 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
         meta_folder.META_VERSION,
     }
     assert versions == {1}
-    assert index_piece.FORMAT_VERSION == 2
+    assert format.FORMAT_VERSION == 2
     assert index_snapshot.FORMAT_VERSION == 3
     for magic in ("JLSG", "JLMK", "JLIP", "JLIX", "JLCJ", "JLSL", "JLRH"):
         assert f"`{magic}`" in PAGE

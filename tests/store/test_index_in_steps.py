@@ -8,7 +8,7 @@ import pytest
 
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.log.snapshot.index_snapshot import read_snapshot
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
@@ -108,7 +108,7 @@ def test_steps_are_small_and_change_nothing_until_the_last():
     while INDEX not in disk.files():
         assert store.compact_step()
         steps += 1
-        assert len(writes) <= 3, "one piece at a time, or a part of the index and the hash"
+        assert len(writes) <= 3, "one segment index at a time, or a part of the index and the hash"
         writes.clear()
     assert steps > 20
     assert finish(read_snapshot(disk, FOLDER, "index").packed_names.unpack())[0] == store._index.subjects.numbers.names

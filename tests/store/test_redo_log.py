@@ -119,18 +119,18 @@ class World:
     def make_durable(self, streams):
         if not self.log.has_room() and not self.log.is_behind:
             self.checkpoint()
-        taken, pieces = [], []
+        taken, parts = [], []
         for stream in streams:
-            piece = stream.store.take_redo() if self.log.has_room() else None
-            if piece is None:
+            part = stream.store.take_redo() if self.log.has_room() else None
+            if part is None:
                 stream.store.sync()
                 stream.acknowledged()
                 self.by_sync += 1
             else:
                 taken.append(stream)
-                pieces.append(piece)
+                parts.append(part)
         if taken:
-            self.log.append([stream.store for stream in taken], pieces)()
+            self.log.append([stream.store for stream in taken], parts)()
             self.by_redo += len(taken)
         for stream in taken:
             stream.acknowledged()
@@ -148,7 +148,7 @@ class World:
             assert self.log.checkpoint(file, wipes=wipes) == []
             if self.random.random() < 0.5:
                 self.commit()
-            self.log.begin_anew(file)
+            self.log.reset(file)
 
     def sync(self):
         stream = self.random.choice(self.streams)

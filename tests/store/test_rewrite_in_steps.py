@@ -58,7 +58,7 @@ def test_removals_syncs_and_crashes_between_the_steps(seed):
         fill(store)
         for _ in range(3):
             remove(store, random)
-        while store._filing.go_on():
+        while store._spiller.step():
             pass
         for _ in range(random.randint(0, 120)):
             generations = sum(segment.generation for segment in store._index.blocks)
@@ -242,7 +242,7 @@ def test_a_read_ends_where_a_record_and_a_digest_contradict_each_other():
     assert store.get(6) is not None
 
 
-def test_the_oldest_time_is_that_of_the_oldest_message_when_a_filed_segment_was_rewritten():
+def test_the_oldest_time_is_that_of_the_oldest_message_when_a_spilled_segment_was_rewritten():
     store = open_store(FaultyDisk(Random(1)))
     fill(store, 100)
     while store.compact_step():
@@ -251,5 +251,5 @@ def test_the_oldest_time_is_that_of_the_oldest_message_when_a_filed_segment_was_
         store.remove(sequence)
     while store.compact_step():
         pass
-    assert store._index.blocks[0].generation == 1 and store._index.blocks[0].filed is not None
+    assert store._index.blocks[0].generation == 1 and store._index.blocks[0].spilled is not None
     assert store.first_time_ns == store.aging_time_ns == store.get(store.first_sequence).time_ns == 1020

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["column_bytes", "column_parts", "places_of", "read_column"]
+__all__ = ["column_bytes", "column_parts", "positions_of", "read_column"]
 
 _SWAPPED = sys.byteorder == "big"
 
@@ -36,10 +36,10 @@ def read_column(code: str, data: bytes | memoryview) -> array[int]:
     return column
 
 
-def places_of(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
+def positions_of(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
     """Yield the places of a value in a column: most columns have few."""
-    place = -1
+    position = -1
     with suppress(ValueError):
         while True:
-            place = column.index(value, place + 1, end)  # type: ignore[arg-type]
-            yield place
+            position = column.index(value, position + 1, end)  # type: ignore[arg-type]
+            yield position

@@ -20,20 +20,20 @@ from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
 from jetlake.store.log.durability import FileSync
-from jetlake.store.log.filing import Filing
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
 from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
-from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.recovery import recover
 from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
-from jetlake.store.redo.redo_format import pack_piece
+from jetlake.store.log.spiller import Spiller
+from jetlake.store.redo.redo_format import pack_part
 from jetlake.store.sequence_ranges import merged, ranges_of, without
 
 __all__ = ["FileStore"]
@@ -147,10 +147,10 @@ class FileStore(IndexedStore[Segment]):
         """The stream's, in all its files."""
         self._segments = segments
         self._snapshot_bytes = snapshot_bytes
-        self._filing = Filing(disk, index, log, self._lost, index_cache or IndexCache())
+        self._spiller = Spiller(disk, index, log, self._lost, index_cache or IndexCache())
         self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
         self._compactor = Compactor(
-            disk, index, log, self._lost, segments, self._index_file, self._filing, open_files, segment_bytes // 64
+            disk, index, log, self._lost, segments, self._index_file, self._spiller, open_files, segment_bytes // 64
         )
         self._compressor = Compressor(disk, index, log)
         self._closed = False
@@ -159,9 +159,9 @@ class FileStore(IndexedStore[Segment]):
         self.append = log.append
         self.append_run = log.append_run
         self.begin_group = log.begin_group
-        self.take_back = log.take_back
+        self.roll_back = log.roll_back
         self.needs_flush = log.needs_flush
-        self.mend = log.mend
+        self.retry = log.retry
         self.headers_since = self._reader.headers_since
         self._adopt(found)
         self._make_safe(found.unsynced, found.safe_end)
@@ -174,7 +174,7 @@ class FileStore(IndexedStore[Segment]):
         index.blocks = found.segments
         index.starts = [segment.first for segment in found.segments]
         index.subjects = found.subjects
-        self._filing.begin(found.segments)
+        self._spiller.begin(found.segments)
         index.messages = sum(segment.live_count for segment in found.segments)
         index.bytes = sum(segment.live_bytes for segment in found.segments)
         index.last_time_ns = found.last_time_ns
@@ -184,10 +184,10 @@ class FileStore(IndexedStore[Segment]):
         unsaid = found.incomplete + found.half_erased
         gone = merged(found.tombstones + unsaid)
         self._lost.expect_removed(gone)
-        index.settle_first()
+        index.update_first_sequence()
         for first, last in gone:
             index.kill_range(first, last)
-        index.settle_first()
+        index.update_first_sequence()
         missing = [sequence for sequence in without(found.missing, gone, LOST_MAX) if not index.has(sequence)]
         safe = bisect_right(missing, found.safe_sequence)
         self._lost.begin(missing[:safe], found.lost_bytes)
@@ -199,7 +199,7 @@ class FileStore(IndexedStore[Segment]):
                 for number, missing in found.unsure
                 if number >= oldest and (missing is None or self._lost.any_between(*missing))
             }
-            self._lost.tell_removals(unsure)
+            self._lost.report_lost_removals(unsure)
         listed = {segment.number: segment.first for segment in found.segments if segment.size}
         self._segments.use(self.key, listed, ranges_of(self._lost.sequences), found.torn)
         self._log.chain.dead = [segment for segment in index.blocks[:-1] if not segment.live_count]
@@ -211,11 +211,11 @@ class FileStore(IndexedStore[Segment]):
             removals.add(*found.dropped)
         for first, last in unsaid:
             removals.add(first, last)
-        # A power cut may take a tombstone and leave the piece that was written after it.
+        # A power cut may take a tombstone and leave the segment index that was written after it.
         dead = [
             each
-            for segment in found.by_piece
-            for each in dead_ranges(segment.first, segment.pack_filed(), segment.packed_sequences)
+            for segment in found.by_index
+            for each in dead_ranges(segment.first, segment.pack_live_rows(), segment.packed_sequences)
         ]
         for first, last in ranges_of(without(dead, gone, sys.maxsize)):
             removals.add(first, last)
@@ -300,7 +300,7 @@ class FileStore(IndexedStore[Segment]):
         if not log.keeps_handle():
             return None
         tail = log.durability.take_redo()
-        return None if tail is None else pack_piece(self._redo_name, *tail) if tail.data else b""
+        return None if tail is None else pack_part(self._redo_name, *tail) if tail.data else b""
 
     def needs_checkpoint(self) -> bool:
         return self._log.durability.needs_checkpoint()
@@ -320,22 +320,22 @@ class FileStore(IndexedStore[Segment]):
         return self._is_compacting
 
     def is_behind(self) -> bool:
-        return self._filing.is_behind()
+        return self._spiller.is_behind()
 
     def _compact_step(self, sync_here: bool) -> bool:
         log = self._log
         if self.failure is not None or self._closed:
             return False
         self.flush()
-        if self._index_file.go_on() or self._index.subjects.numbers.unpack_step():
+        if self._index_file.step() or self._index.subjects.numbers.unpack_step():
             return True
-        if self._filing.go_on():
+        if self._spiller.step():
             return True
         if self._compactor.waits_for_sync() or self._waits_for_write():
             if sync_here:
                 self.sync()
             return True
-        if self._compactor.go_on():
+        if self._compactor.step():
             return True
         for segment in self._index.blocks:
             if segment is self._index.active or not segment.size:
@@ -346,10 +346,10 @@ class FileStore(IndexedStore[Segment]):
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)
                 return True
-        if self.compresses and self._compressor.go_on():
+        if self.compresses and self._compressor.step():
             return True
         if not sync_here and log.durability.needs_sync():
-            # Index pieces will do: a busy store is not made to wait.
+            # Segment indexes will do: a busy store is not made to wait.
             return False
         if not self._index.is_counted:
             return False
@@ -370,10 +370,15 @@ class FileStore(IndexedStore[Segment]):
         snapshot.lost_bytes = self._lost.bytes
         snapshot.segments = [segment for segment in self._index.blocks if segment.size]
         subjects = self._index.subjects
-        subjects.finish_filing()
+        subjects.finish_spill()
         snapshot.names = subjects.numbers.names
-        snapshot.filed_end, snapshot.dead_high = subjects.filed.end, subjects.filed.dead_high
-        snapshot.totals = [subjects.filed.counts, subjects.filed.filed, subjects.filed.lows, subjects.filed.highs]
+        snapshot.spilled_end, snapshot.dead_high = subjects.spilled.end, subjects.spilled.dead_high
+        snapshot.totals = [
+            subjects.spilled.counts,
+            subjects.spilled.ever_spilled,
+            subjects.spilled.lows,
+            subjects.spilled.highs,
+        ]
         return snapshot
 
     # The end
@@ -384,15 +389,15 @@ class FileStore(IndexedStore[Segment]):
         self._closed = True
         try:
             if self.failure is None:
-                self._settle()
-                self._settle()  # what was held back until the first sync
+                self._write_and_sync()
+                self._write_and_sync()  # what was held back until the first sync
                 if self._index.is_counted:
                     self._index_file.write(self._snapshot, self._log.durability.flushed)
                 self._log.cut_zeros()
         finally:
             self._close_files()
 
-    def _settle(self) -> None:
+    def _write_and_sync(self) -> None:
         """Write and sync what has changed; nothing of a store that was only read."""
         self.flush()
         if self.needs_sync() or self._segments.needs_sync():
@@ -400,7 +405,7 @@ class FileStore(IndexedStore[Segment]):
 
     def _close_files(self) -> None:
         self._index_file.cancel()
-        self._filing.close()
+        self._spiller.close()
         self._compactor.cancel()
         self._compressor.cancel()
         self._log.close_files()

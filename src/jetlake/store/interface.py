@@ -70,15 +70,15 @@ class StoreHooks(msgspec.Struct):
         on_purged: called once after many messages went in one go.
         may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
             or by a rewrite without them; it is asked again after False.
-        on_full: called when a file is full, so that house-keeping can file its index and compress it.
-        on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
+        on_full: called when a segment is full, so that house-keeping can spill its index and compress it.
+        on_rolled_back: called with the reason after the appends since the last flush were rolled back.
     """
 
     on_removed: Callable[[int, bytes, int], None] | None = None
     on_purged: Callable[[], None] | None = None
     may_forget: Callable[[int, int], bool] | None = None
     on_full: Callable[[], None] | None = None
-    on_undone: Callable[[StoreError], None] | None = None
+    on_rolled_back: Callable[[StoreError], None] | None = None
 
 
 class RunningCount(Protocol):
@@ -158,7 +158,7 @@ class MessageStore(Protocol):
         durable: whether acknowledgements have to wait for `sync`.
         changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
-        failure: set when a sync fails: nothing more is taken before `mend` and another sync.
+        failure: set when a sync fails: nothing more is taken before `retry` and another sync.
         hooks: what the store calls when messages go.
         in_steps: the calls that take long.
     """
@@ -247,7 +247,7 @@ class MessageStore(Protocol):
         """
         ...
 
-    def take_back(self, error: StoreError) -> None:
+    def roll_back(self, error: StoreError) -> None:
         """Undo the appends since the last flush, because of an error, as a flush does that fails."""
         ...
 
@@ -420,10 +420,10 @@ class MessageStore(Protocol):
         ...
 
     def compact_step(self, *, sync_here: bool = True) -> bool:
-        """Do a bounded piece of house-keeping (compaction, checks); True when there is more to do.
+        """Do a bounded step of house-keeping (compaction, checks); True when there is more to do.
 
         Args:
-            sync_here: sync in this thread where the next piece needs it; otherwise `needs_sync` tells.
+            sync_here: sync in this thread where the next step needs it; otherwise `needs_sync` tells.
 
         Raises:
             StoreError: the disk refused; nothing is lost.
@@ -434,7 +434,7 @@ class MessageStore(Protocol):
         """Return whether house-keeping is behind what was written, so that the index grows in memory."""
         ...
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Try again after the disk refused; when this returns, the next sync decides whether all is well.
 
         Raises:

@@ -185,7 +185,7 @@ class _MemoryLog:
         if block is not self._index.active:
             self._index.drop_block(block)
 
-    def settle_groups(self, last: int) -> None:
+    def sync_groups(self, last: int) -> None:
         pass
 
     def removed(self, first: int, last: int, follows_append: bool) -> None:
@@ -220,7 +220,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     def begin_group(self, count: int) -> None:
         pass
 
-    def take_back(self, error: StoreError) -> None:
+    def roll_back(self, error: StoreError) -> None:
         pass  # Nothing fails in memory.
 
     def compact_step(self, *, sync_here: bool = True) -> bool:
@@ -231,4 +231,4 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
 
     def delete(self) -> None:
         self._index.kill_below(self.last_sequence + 1)
-        self._index.settle_first()
+        self._index.update_first_sequence()

@@ -243,7 +243,7 @@ class MetaFolder:
                     if staged is None or self._is_gone:
                         return
                     self._in_sync = staged.aside
-                self._put_in_place(staged)
+                self._install(staged)
             except OSError as error:
                 with self._lock:
                     if staged is not None:
@@ -259,7 +259,7 @@ class MetaFolder:
                 self._in_sync = None
             self._is_new = self._is_adopted = False
 
-    def _put_in_place(self, staged: _Staged) -> None:
+    def _install(self, staged: _Staged) -> None:
         aside = staged.aside
         if aside is None:
             # What a sync refused may be marked as written all the same: a second one would tell nothing.
@@ -286,7 +286,7 @@ class MetaFolder:
         if self._is_new or self._staged is not None:
             self.sync()
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Nothing to do: the next sync writes anew what a failed one left in doubt."""
 
     def adopt(self) -> None:
@@ -474,5 +474,5 @@ class FolderWrite:
             if not self._folder.is_gone():
                 raise StoreError.of(f"write {self._folder.path}", error) from error
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Nothing to do: the next sync writes again."""

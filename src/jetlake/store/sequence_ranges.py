@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-__all__ = ["Range", "merged", "ranges_of", "told", "without"]
+__all__ = ["Range", "format_ranges", "merged", "ranges_of", "without"]
 
 _RANGES_TOLD_MAX = 10
 
@@ -37,7 +37,7 @@ def ranges_of(sequences: Iterable[int]) -> list[Range]:
     return [*found, (first, last)] if last >= 0 else found
 
 
-def told(ranges: list[Range]) -> str:
+def format_ranges(ranges: list[Range]) -> str:
     """Ranges for a log line, which must not grow without bound: `1-3, 7 and 20 more ranges`."""
     shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_RANGES_TOLD_MAX])
     more = len(ranges) - _RANGES_TOLD_MAX
@@ -51,11 +51,11 @@ def without(ranges: list[Range], gone: list[Range], limit: int) -> list[int]:
     for first, last in merged(ranges):
         at = first
         while at <= last and len(left) < limit:
-            place = bisect_right(starts, at) - 1
-            if place >= 0 and gone[place][1] >= at:
-                at = gone[place][1] + 1
+            position = bisect_right(starts, at) - 1
+            if position >= 0 and gone[position][1] >= at:
+                at = gone[position][1] + 1
                 continue
-            stop = min(last, starts[place + 1] - 1) if place + 1 < len(starts) else last
+            stop = min(last, starts[position + 1] - 1) if position + 1 < len(starts) else last
             left.extend(range(at, min(stop + 1, at + limit - len(left))))
             at = stop + 1
     return left

@@ -14,7 +14,7 @@ from jetlake.store.files.own_files import ACCOUNT, STREAMS
 from jetlake.store.files.removal import Remover
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.log.open_files import OpenFiles, files_max
-from jetlake.store.log.pieces.index_cache import INDEX_CACHE_BYTES, IndexCache
+from jetlake.store.log.segment_index.index_cache import INDEX_CACHE_BYTES, IndexCache
 from jetlake.store.meta_folder import ignore
 from jetlake.store.stream_folder import SharedResources, StreamFolder
 

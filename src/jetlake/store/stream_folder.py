@@ -27,7 +27,7 @@ from jetlake.store.files.removal import Removal
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.open_files import OpenFiles
-from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.meta_folder import CONSUMERS_NAME, MetaFolder, ignore
 
 __all__ = ["ConsumerFolder", "SharedResources", "StreamFolder"]

@@ -26,7 +26,7 @@ class Volatile:
     def sync(self) -> None:
         pass
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         pass
 
     def close(self) -> None:

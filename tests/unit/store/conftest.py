@@ -23,7 +23,7 @@ def compress_eagerly(store: FileStore) -> None:
     def flush_and_compress() -> None:
         flush()
         store.sync()
-        while store._compressor.go_on():
+        while store._compressor.step():
             store._compressor.write()
 
     store.flush = flush_and_compress  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ from jetlake.protocol.subjects import matches
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import MessageStore, StoreLimits
-from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 

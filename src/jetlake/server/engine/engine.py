@@ -28,7 +28,7 @@ from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.storage.storage import Storage
-from jetlake.store.sequence_ranges import ranges_of, told
+from jetlake.store.sequence_ranges import format_ranges, ranges_of
 from jetlake.store.steps import Steps
 
 # Journals that no answer waits for are flushed within this time.
@@ -183,14 +183,14 @@ class Engine:
             for stream in tuple(jetstream.streams.values()):
                 yield
                 owner = f"stream {stream.name} of account {account}"
-                faults += [f"consumer in {folder} of {owner} is set aside" for folder in sorted(stream.home.missing)]
+                faults += [f"consumer in {folder} of {owner} is set aside" for folder in sorted(stream.storage.missing)]
                 faults += [
                     f"consumer {consumer.name} of {owner} lost its journal and started again"
                     for consumer in stream.consumers.values()
                     if consumer.journal.file.is_lost
                 ]
                 if lost := stream.store.lost:
-                    sequences = told(ranges_of(lost))
+                    sequences = format_ranges(ranges_of(lost))
                     faults.append(f"{owner} lost {len(lost):,} messages: sequences {sequences}")
         return faults
 
@@ -229,10 +229,10 @@ class Engine:
     def _owner_of(self, syncable: Syncable) -> str:
         for account, jetstream in self.jetstreams.items():
             for stream in jetstream.streams.values():
-                if syncable in (stream.store, stream.home.id_log, stream.home.place):
+                if syncable in (stream.store, stream.storage.id_log, stream.storage.folder):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
-                    if syncable in (consumer.journal.file, consumer.home.written, consumer.home.place):
+                    if syncable in (consumer.journal.file, consumer.storage.written, consumer.storage.folder):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
 

@@ -155,7 +155,7 @@ class Committer:
         self._begin_file_sync = begin_file_sync
         self._begin_writeback = begin_writeback
         self._is_quick = True  # the last sync by a thread was
-        commit.on_lone_flush = self._flushed_alone
+        commit.on_single_flush = self._flushed_alone
         if begin_file_sync is not None:
             with suppress(OSError):  # Threads do it everywhere.
                 self._kernel = KernelSync(loop, self._finish_in_kernel)

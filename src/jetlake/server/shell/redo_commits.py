@@ -25,7 +25,7 @@ _COMMITS_SMALL = 20
 """After a commit of so many stores, how many smaller ones still go to the redo log: busy streams take turns."""
 _CROWDED_LEAST = 32
 """After how many commits of many stores within a second the redo log is worth its files."""
-_PIECE_BYTES_MAX = 128 * 1024
+_PART_BYTES_MAX = 128 * 1024
 _PAUSE_S = 1.0
 """After a pause so long, the redo log's entries are not worth keeping any more."""
 _MAKE_AGAIN_S = 60.0
@@ -94,21 +94,21 @@ class RedoCommits(Generic[Store]):
             return None, begun
         stores: list[Store] = []
         others: list[Syncable] = []
-        pieces: list[bytes] = []
+        parts: list[bytes] = []
         room = ENTRY_BYTES_MAX
         for syncable in begun:
-            store = self._redo_store(syncable) if room >= _PIECE_BYTES_MAX else None
-            piece = store.take_redo() if store is not None else None
-            if store is None or piece is None:
+            store = self._redo_store(syncable) if room >= _PART_BYTES_MAX else None
+            part = store.take_redo() if store is not None else None
+            if store is None or part is None:
                 others.append(syncable)
             else:
                 stores.append(store)
-                pieces.append(piece)
-                room -= len(piece)
+                parts.append(part)
+                room -= len(part)
         if not stores:
             return None, begun
         try:
-            sync = self._log.append(stores, pieces)
+            sync = self._log.append(stores, parts)
         except OSError as error:
             self._fail(error)
             return None, begun  # Those that were asked too: the log has nothing of them.
@@ -157,7 +157,7 @@ class RedoCommits(Generic[Store]):
 
     def _checkpointed(self, file: RedoFile[Store], refused: list[tuple[Store, StoreError]]) -> None:
         if not refused:
-            self._log.begin_anew(file)
+            self._log.reset(file)
             self._is_failed = self._is_failed and not self._log.is_clean
         for store, error in refused:
             self._refused(store, error)

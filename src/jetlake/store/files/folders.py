@@ -10,7 +10,7 @@ from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within, told
+from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within, format_names
 from jetlake.store.files.removal import remove_tree
 
 __all__ = ["folder_name", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
@@ -39,7 +39,7 @@ def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], N
         raise StoreError.of(f"read {path}", error) from error
     foreign = foreign_names(layout, kinds)
     if foreign:
-        note(f"{path} holds what the store did not write, and leaves alone: {told(foreign)}")
+        note(f"{path} holds what the store did not write, and leaves alone: {format_names(foreign)}")
     found = []
     for name in kinds:
         inner = layout.folder(name)
@@ -81,7 +81,7 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
     """Remove the rest of a folder that was being removed, unless there is something in it that is not the store's."""
     try:
         if foreign := list(foreign_names_within(disk, path, layout)):
-            note(f"{path} was being removed and stays, for what the store did not write: {told(foreign)}")
+            note(f"{path} was being removed and stays, for what the store did not write: {format_names(foreign)}")
             return
         remove_all(disk, path)
     except OSError as error:

@@ -21,7 +21,7 @@ __all__ = [
     "Layout",
     "foreign_names",
     "foreign_names_within",
-    "told",
+    "format_names",
 ]
 
 _NAMES_TOLD_MAX = 10
@@ -89,7 +89,7 @@ def foreign_names_within(disk: Disk, path: Path, layout: Layout) -> Iterator[str
             yield from (f"{name}/{below}" for below in foreign_names_within(disk, path / name, inner))
 
 
-def told(names: list[str]) -> str:
+def format_names(names: list[str]) -> str:
     """Return the names for a log line, which must not grow without bound."""
     shown = ", ".join(name[:80] for name in names[:_NAMES_TOLD_MAX])
     return shown if len(names) <= _NAMES_TOLD_MAX else f"{shown} and {len(names) - _NAMES_TOLD_MAX} more"

@@ -73,7 +73,7 @@ class Removal:
         except OSError as error:
             raise StoreError.of(f"make the removal of {self.path} safe", error) from error
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Try again after the disk refused.
 
         Raises:
@@ -103,7 +103,7 @@ class Remover:
     def flush(self) -> None:
         """Nothing is written."""
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Nothing to do: what the disk refused is left alone."""
 
     def sync(self) -> None:

@@ -13,28 +13,28 @@ from itertools import compress
 
 import msgspec
 
-from jetlake.store.index.postings import Posted, Postings, gather_in_steps, subject_mask
+from jetlake.store.index.postings import Posted, Postings, bloom_filter, gather_in_steps
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 
-__all__ = ["Block", "Filed"]
+__all__ = ["Block", "SpilledRows"]
 
 
-class Filed(msgspec.Struct, gc=False, frozen=True):
+class SpilledRows(msgspec.Struct, gc=False, frozen=True):
     """What stays in memory of a block whose columns may be released.
 
     Attributes:
         rows: how many rows there are.
         last_sequence: that of the last row.
         first_time_ns, last_time_ns: the times of the first and the last row.
-        mask: of the subjects that the rows have, see `postings.subject_mask`.
+        Bloom filter: of the subjects that the rows have, see `postings.bloom_filter`.
     """
 
     rows: int
     last_sequence: int
     first_time_ns: int
     last_time_ns: int
-    mask: bytes
+    bloom: bytes
 
 
 class Block(ABC):
@@ -48,10 +48,10 @@ class Block(ABC):
         sequences: the sequence of each row when the block is sparse, else None.
         live_count: how many rows live.
         live_bytes: the sum of their sizes.
-        filed: what stays in memory of a block whose columns may be released; None for a block that has them.
+        spilled: what stays in memory of a block whose columns may be released; None for a block that has them.
     """
 
-    __slots__ = ("filed", "first", "live", "live_bytes", "live_count", "sequences", "sizes", "subject_ids", "times")
+    __slots__ = ("first", "live", "live_bytes", "live_count", "sequences", "sizes", "spilled", "subject_ids", "times")
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -62,52 +62,52 @@ class Block(ABC):
         self.live = bytearray()
         self.live_count = 0
         self.live_bytes = 0
-        self.filed: Filed | None = None
+        self.spilled: SpilledRows | None = None
 
     @property
     def row_count(self) -> int:
         """How many rows there are."""
-        return len(self.live) if self.filed is None else self.filed.rows
+        return len(self.live) if self.spilled is None else self.spilled.rows
 
     @property
     def last_row_sequence(self) -> int:
         """The sequence of the last row; 0 without one."""
-        if self.filed is not None:
-            return self.filed.last_sequence
+        if self.spilled is not None:
+            return self.spilled.last_sequence
         return self.sequence_of(len(self.live) - 1) if self.live else 0
 
     @property
     def newest_time_ns(self) -> int:
         """The time of the last row; 0 without one."""
-        if self.filed is not None:
-            return self.filed.last_time_ns
+        if self.spilled is not None:
+            return self.spilled.last_time_ns
         return self.times[-1] if self.times else 0
 
     @property
     def oldest_time_ns(self) -> int:
         """The time of the first row; 0 without one."""
-        if self.filed is not None:
-            return self.filed.first_time_ns
+        if self.spilled is not None:
+            return self.spilled.first_time_ns
         return self.times[0] if self.times else 0
 
     @property
-    def mask(self) -> bytes:
-        """The mask of the subjects in a filed block."""
-        assert self.filed is not None
-        return self.filed.mask
+    def bloom(self) -> bytes:
+        """The Bloom filter of the subjects in a spilled block."""
+        assert self.spilled is not None
+        return self.spilled.bloom
 
-    def described(self, mask: bytes | None = None) -> Filed:
+    def described(self, bloom: bytes | None = None) -> SpilledRows:
         """Return what stays in memory when the columns are released, which must be there now.
 
         Args:
-            mask: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
+            Bloom filter: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
         """
-        if mask is None:
-            mask = subject_mask(set(compress(self.subject_ids, self.live)))
+        if bloom is None:
+            bloom = bloom_filter(set(compress(self.subject_ids, self.live)))
         rows = len(self.live)
         if not rows:
-            return Filed(0, 0, 0, 0, mask)
-        return Filed(rows, self.sequence_of(rows - 1), self.times[0], self.times[-1], mask)
+            return SpilledRows(0, 0, 0, 0, bloom)
+        return SpilledRows(rows, self.sequence_of(rows - 1), self.times[0], self.times[-1], bloom)
 
     def postings(self) -> Postings:
         """Return the living sequences of each subject."""
@@ -223,8 +223,8 @@ class Block(ABC):
         """As many of these rows as fit into so many bytes, at least one."""
         sizes = self.sizes
         total = 0
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             total += sizes[row]
-            if total > max_bytes and place:
-                return rows[:place]
+            if total > max_bytes and position:
+                return rows[:position]
         return rows

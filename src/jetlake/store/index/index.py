@@ -67,11 +67,11 @@ class Index(Generic[BlockType]):
 
     def drop_block(self, block: BlockType) -> None:
         """Take a block out, which has no living row."""
-        place = self.blocks.index(block)
-        del self.blocks[place], self.starts[place]
+        position = self.blocks.index(block)
+        del self.blocks[position], self.starts[position]
         self.active = self.blocks[-1]
-        if block.filed is not None:
-            self.subjects.filed.drop(block)
+        if block.spilled is not None:
+            self.subjects.spilled.drop(block)
 
     def move_active(self, first: int) -> None:
         """Let the active block, which has no row yet, begin with this sequence."""
@@ -87,8 +87,8 @@ class Index(Generic[BlockType]):
 
     def last_of(self, block: BlockType) -> int:
         """Return the last sequence that a block can hold."""
-        place = self.blocks.index(block) + 1
-        return self.starts[place] - 1 if place < len(self.blocks) else self.last_sequence
+        position = self.blocks.index(block) + 1
+        return self.starts[position] - 1 if position < len(self.blocks) else self.last_sequence
 
     def locate(self, sequence: int) -> tuple[BlockType, int] | None:
         """Block and row of a message that is there."""
@@ -99,7 +99,7 @@ class Index(Generic[BlockType]):
         return (block, row) if row >= 0 and block.live[row] else None
 
     def lose_unread(self, block: BlockType, rows: list[int], live_bytes: int) -> None:
-        """Take out rows of a filed block of which nothing is known but that they lived.
+        """Take out rows of a spilled block of which nothing is known but that they lived.
 
         Args:
             live_bytes: what the other living rows of the block take.
@@ -110,23 +110,23 @@ class Index(Generic[BlockType]):
         self.bytes -= block.live_bytes - live_bytes
         block.live_count -= len(rows)
         block.live_bytes = live_bytes
-        self.subjects.finish_filing()
-        self.subjects.filed.begin_recount()
+        self.subjects.finish_spill()
+        self.subjects.spilled.begin_recount()
         for _ in range(_RECOUNTED_AT_ONCE):
             if not self.recount_step():
                 break
-        self.settle_first()
+        self.update_first_sequence()
         if not block.live_count:
             self.on_emptied(block)
 
     @property
     def is_counted(self) -> bool:
         """Whether every message that died is told from those of its subject that live."""
-        return not self.unread and not self.subjects.filed.is_recounting
+        return not self.unread and not self.subjects.spilled.is_recounting
 
     def recount_step(self) -> bool:
-        """Go on to count filed messages anew; False when that is not due, or the disk does not let it."""
-        if self.unread or not self.subjects.filed.is_recounting:
+        """Go on to count spilled messages anew; False when that is not due, or the disk does not let it."""
+        if self.unread or not self.subjects.spilled.is_recounting:
             return False
         try:
             self.subjects.recount_step()
@@ -233,8 +233,8 @@ class Index(Generic[BlockType]):
         Raises:
             StoreError: the disk does not tell which subjects they have.
         """
-        place = self.block_index(self.first_sequence)
-        block = self.blocks[place]
+        position = self.block_index(self.first_sequence)
+        block = self.blocks[position]
         row = block.row_at_or_after(self.first_sequence)
         end = min(block.row_at_or_after(sequence), row + _NEIGHBOURS_MAX)
         subjects: set[int] = set()
@@ -244,7 +244,7 @@ class Index(Generic[BlockType]):
             row += len(part)
         if row < block.row_count:
             return min(block.sequence_of(row), sequence)
-        return min(self.starts[place + 1], sequence) if place + 1 < len(self.starts) else sequence
+        return min(self.starts[position + 1], sequence) if position + 1 < len(self.starts) else sequence
 
     def deleted(self, first: int, end: int) -> list[int]:
         """Return the sequences from `first` up to before `end` that have no message."""
@@ -357,9 +357,9 @@ class Index(Generic[BlockType]):
             return self.messages
         if not self.deleted_count:
             return self.last_sequence - first_sequence + 1
-        place = self.block_index(first_sequence)
-        block = self.blocks[place]
-        later = sum(self.blocks[at].live_count for at in range(place + 1, len(self.blocks)))
+        position = self.block_index(first_sequence)
+        block = self.blocks[position]
+        later = sum(self.blocks[at].live_count for at in range(position + 1, len(self.blocks)))
         return block.count_live(block.row_at_or_after(first_sequence), block.row_count) + later
 
     def subjects_above(self, sequence: int) -> set[int]:
@@ -403,7 +403,7 @@ class Index(Generic[BlockType]):
         numbers: set[int] = set()
         keeps_some = sequence <= self.last_sequence
         if keeps_some:
-            self.subjects.finish_filing()
+            self.subjects.finish_spill()
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
             try:
@@ -423,10 +423,10 @@ class Index(Generic[BlockType]):
             size = block.live_bytes if is_emptied or columns is None else sum(compress(columns[0][start:end], live))
             if columns is not None:
                 gone = compress(columns[1][start:end], live)
-                if block.filed is None:
+                if block.spilled is None:
                     numbers.update(gone)
                 else:
-                    self.subjects.remove_filed(Counter(gone), min(sequence, block.last_row_sequence + 1))
+                    self.subjects.remove_spilled(Counter(gone), min(sequence, block.last_row_sequence + 1))
             block.live[start:end] = bytes(end - start)
             block.live_count -= count
             block.live_bytes -= size
@@ -460,7 +460,7 @@ class Index(Generic[BlockType]):
             block.live_bytes = 0
             self.on_emptied(block)
 
-    def settle_unread(self, block: BlockType) -> None:
+    def resolve_unread(self, block: BlockType) -> None:
         """Count sizes and subjects of messages no more that were taken out while the disk did not tell them."""
         for row in self.unread.pop(block, ()):
             block.live_bytes -= block.sizes[row]
@@ -473,7 +473,7 @@ class Index(Generic[BlockType]):
         """Take the messages between two sequences out, as a tombstone says."""
         if first <= self.first_sequence <= last and self.messages:
             self.kill_below(last + 1)
-            self.settle_first()
+            self.update_first_sequence()
             return
         index = self.block_index(first)
         while index < len(self.blocks) and self.blocks[index].first <= last:
@@ -482,7 +482,7 @@ class Index(Generic[BlockType]):
                 self.kill(block, row, block.sequence_of(row))
             index += 1
 
-    def take_back_last(self) -> None:
+    def roll_back_last(self) -> None:
         """Take the newest row back, as if it had never been appended."""
         block = self.active
         row = len(block.live) - 1
@@ -496,7 +496,7 @@ class Index(Generic[BlockType]):
         block.pop()
         self.last_sequence -= 1
 
-    def settle_first(self) -> None:
+    def update_first_sequence(self) -> None:
         """Move the first sequence to the oldest message that is left."""
         if not self.messages:
             if self.last_sequence:

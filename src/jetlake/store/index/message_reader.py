@@ -15,7 +15,7 @@ from jetlake.store.subject_filter import SubjectFilter
 __all__ = ["MessageReader"]
 
 _SCAN_ROWS = 1024
-_SCAN_PATIENCE = 4096
+_SCAN_ROWS_MAX = 4096
 
 
 class MessageReader(Generic[BlockType]):
@@ -76,15 +76,15 @@ class MessageReader(Generic[BlockType]):
         index = self._index
         names, blocks = index.subjects.numbers.names, index.blocks
         # Most runs are read from the newest block.
-        place = len(blocks) - 1 if start >= index.starts[-1] else index.block_index(start)
-        while place < len(blocks):
-            block = blocks[place]
+        position = len(blocks) - 1 if start >= index.starts[-1] else index.block_index(start)
+        while position < len(blocks):
+            block = blocks[position]
             if block.first > end:
                 break
             limit = block.row_at_or_after(end + 1)
             row = block.next_live(block.row_at_or_after(start))
             if row < 0 or row >= limit:
-                place += 1
+                position += 1
                 continue
             if not self._trust(block):
                 continue
@@ -125,27 +125,27 @@ class MessageReader(Generic[BlockType]):
             return [message] if message is not None else [], False
         index = self._index
         names = index.subjects.numbers.names
-        place = 0
-        while place < len(sequences):
-            at = index.block_index(sequences[place])
+        position = 0
+        while position < len(sequences):
+            at = index.block_index(sequences[position])
             block = index.blocks[at]
             if not self._trust(block):
-                sequences = [sequence for sequence in sequences[place:] if index.has(sequence)]
-                place = 0
+                sequences = [sequence for sequence in sequences[position:] if index.has(sequence)]
+                position = 0
                 continue
             is_last = at + 1 == len(index.blocks)
-            stop = len(sequences) if is_last else bisect_left(sequences, index.starts[at + 1], place)
+            stop = len(sequences) if is_last else bisect_left(sequences, index.starts[at + 1], position)
             if block.sequences is None:
-                rows = [sequence - block.first for sequence in sequences[place:stop]]
+                rows = [sequence - block.first for sequence in sequences[position:stop]]
             else:
-                rows = [block.row_of(sequence) for sequence in sequences[place:stop]]
+                rows = [block.row_of(sequence) for sequence in sequences[position:stop]]
             got = block.load_rows(rows, max_bytes, names)
             messages += got
             if len(got) < len(rows):
                 return messages, True
             max_bytes -= sum(block.sizes[row] for row in rows)
-            place = stop
-            if max_bytes <= 0 and place < len(sequences):
+            position = stop
+            if max_bytes <= 0 and position < len(sequences):
                 return messages, True
         return messages, False
 
@@ -156,16 +156,16 @@ class MessageReader(Generic[BlockType]):
         numbers = passing if isinstance(passing, set) else set(passing)
         index = self._index
         messages: list[StoredMessage] = []
-        patience_rows = patience = _SCAN_PATIENCE + 4 * len(passing)
+        rows_max = rows_left = _SCAN_ROWS_MAX + 4 * len(passing)
         while start <= end:
-            place = index.block_index(start)
-            block = index.blocks[place]
+            position = index.block_index(start)
+            block = index.blocks[position]
             row = block.row_at_or_after(start)
             limit = min(block.row_at_or_after(end + 1), row + _SCAN_ROWS)
             if row >= limit:
-                if place + 1 == len(index.blocks):
+                if position + 1 == len(index.blocks):
                     break
-                start = max(index.starts[place + 1], start)
+                start = max(index.starts[position + 1], start)
                 continue
             rows = [
                 at
@@ -178,14 +178,14 @@ class MessageReader(Generic[BlockType]):
                 continue
             if not rows:
                 start = block.sequence_of(limit - 1) + 1
-                patience -= limit - row
-                if patience <= 0:
-                    patience = patience_rows
+                rows_left -= limit - row
+                if rows_left <= 0:
+                    rows_left = rows_max
                     start = self._next_of(passing, start)
                     if not start:
                         break
                 continue
-            patience = patience_rows
+            rows_left = rows_max
             wanted = rows[: max_messages - len(messages)]
             got = block.load_rows(wanted, max_bytes, index.subjects.numbers.names)
             messages += got

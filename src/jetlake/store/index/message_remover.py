@@ -36,7 +36,7 @@ class RemovalLog(Protocol[ErasedBlock]):
         """Use up sequences: rows, log and the index's `last_sequence`."""
         ...
 
-    def settle_groups(self, last: int) -> None:
+    def sync_groups(self, last: int) -> None:
         """Make groups safe before messages up to `last` are removed."""
         ...
 
@@ -73,7 +73,7 @@ class MessageRemover(Generic[BlockType]):
     def remove(self, sequence: int, *, erase: bool = False) -> bool:
         """Remove one message; False when it is not there. With `erase` its bytes are overwritten on the disk too."""
         index = self._index
-        self._log.settle_groups(sequence)
+        self._log.sync_groups(sequence)
         found = index.locate(sequence)
         if found is None:
             return False
@@ -81,7 +81,7 @@ class MessageRemover(Generic[BlockType]):
         index.kill(block, row, sequence)
         self._log.removed(sequence, sequence, False)
         if sequence == index.first_sequence:
-            index.settle_first()
+            index.update_first_sequence()
         if erase:
             self._log.erase(block, row, sequence)
         return True
@@ -116,7 +116,7 @@ class MessageRemover(Generic[BlockType]):
             with suppress(StoreError):
                 self._flush()
         if not follows_append:
-            self._log.settle_groups(index.last_sequence)
+            self._log.sync_groups(index.last_sequence)
         end = index.last_sequence + 1
         count = 0
         if subject_filter is not None:
@@ -148,7 +148,7 @@ class MessageRemover(Generic[BlockType]):
         if first_sequence <= index.last_sequence:
             raise ValueError(f"sequence {first_sequence} was used already, the last one is {index.last_sequence}")
         self._check_jump(first_sequence)
-        self._log.settle_groups(index.last_sequence)
+        self._log.sync_groups(index.last_sequence)
         self._remove_below(index.last_sequence + 1, False)
         if first_sequence > index.last_sequence + 1:
             self._log.skip(first_sequence - index.last_sequence - 1)
@@ -199,7 +199,7 @@ class MessageRemover(Generic[BlockType]):
         with suppress(StoreError):
             self._flush()
         last = index.last_sequence
-        self._log.settle_groups(last)
+        self._log.sync_groups(last)
         count = 0
         if limits.max_per_subject > 0:
             count += yield from self._enforce_per_subject(limits.max_per_subject, step)
@@ -281,38 +281,38 @@ class MessageRemover(Generic[BlockType]):
             below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
         count = 0
         at = 0
-        newest = subjects.filed.blocks[-1].first if subjects.filed.blocks else 0
+        newest = subjects.spilled.blocks[-1].first if subjects.spilled.blocks else 0
         waiting = numbers[:]
-        # Block by block, so that what is found does not grow with the stream; the newest, which are not filed, at last.
-        while (yield from self._are_filed(waiting)):
-            block = subjects.filed.block_from(at, numbers)
+        # Block by block, so that the list does not grow with the stream; the newest blocks, not yet spilled, come last.
+        while (yield from self._are_spilled(waiting)):
+            block = subjects.spilled.block_from(at, numbers)
             if block is None or block.first >= below:
                 break
-            found = yield from subjects.filed.sequences_in(block, numbers, below)
+            found = yield from subjects.spilled.sequences_in(block, numbers, below)
             at = block.first + 1
             for group in drained(found, step):
                 count += self._remove_many(group, follows_append)
                 yield
             yield
         found = yield from self._matching_here(numbers, below)
-        # Blocks that were filed meanwhile, or to the end: not all subjects of the newest one counted as filed.
+        # Blocks that were spilled meanwhile, or to the end: not all subjects of the newest one counted as spilled.
         at = max(at, newest)
-        filed: list[int] = []
-        while (block := subjects.filed.block_from(at, numbers)) is not None:
-            filed += yield from subjects.filed.sequences_in(block, numbers, below)
+        spilled: list[int] = []
+        while (block := subjects.spilled.block_from(at, numbers)) is not None:
+            spilled += yield from subjects.spilled.sequences_in(block, numbers, below)
             at = block.first + 1
-        if filed:
-            found = yield from sort_in_steps(filed + found)  # Those that are there twice are removed once.
+        if spilled:
+            found = yield from sort_in_steps(spilled + found)  # Those that are there twice are removed once.
         yield
         for group in drained(found, step):
             count += self._remove_many(group, follows_append)
             yield
         return count
 
-    def _are_filed(self, numbers: array[int]) -> Steps[bool]:
-        """Return whether one of these subjects has filed messages; those at the end that have none are taken off."""
-        filed = self._index.subjects.filed
-        while numbers and not filed.count(numbers[-1]):
+    def _are_spilled(self, numbers: array[int]) -> Steps[bool]:
+        """Return whether one of these subjects has spilled messages; those at the end that have none are taken off."""
+        spilled = self._index.subjects.spilled
+        while numbers and not spilled.count(numbers[-1]):
             numbers.pop()
             if not len(numbers) % _STEP_SUBJECTS:
                 yield
@@ -320,23 +320,23 @@ class MessageRemover(Generic[BlockType]):
 
     def _oldest_kept(self, numbers: array[int], end: int, keep: int) -> Steps[int]:
         """Find the oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
-        filed = self._index.subjects.filed
+        spilled = self._index.subjects.spilled
         newest = yield from self._matching_here(numbers, end)
-        for block in reversed(filed.blocks_with(numbers)):
+        for block in reversed(spilled.blocks_with(numbers)):
             if len(newest) >= keep and block.last_row_sequence < newest[-keep]:
                 break
             if not block.live_count:
                 # It was emptied meanwhile, and may have no file any more.
                 continue
-            found = yield from filed.sequences_in(block, numbers, end)
-            # A block that was filed meanwhile has sequences that were found before it was.
+            found = yield from spilled.sequences_in(block, numbers, end)
+            # A block that was spilled meanwhile has sequences that were found before it was.
             overlaps = found and newest and found[-1] >= newest[0]
             newest = sorted({*found, *newest}) if overlaps else found + newest
             yield
         return newest[-keep] if len(newest) >= keep else 0
 
     def _matching_here(self, numbers: array[int], below: int) -> Steps[list[int]]:
-        """Return the sequences of these subjects below a sequence that are not in filed blocks, ascending."""
+        """Return the sequences of these subjects below a sequence that are not in spilled blocks, ascending."""
         subjects = self._index.subjects
         found: list[int] = []
         for group in in_groups(numbers, _STEP_SUBJECTS):
@@ -367,16 +367,16 @@ class MessageRemover(Generic[BlockType]):
                 first = sequence
             before = sequence
         self._log.removed(first, before, follows_append)
-        index.settle_first()
+        index.update_first_sequence()
         hooks.on_removed = on_removed
         if in_bulk and hooks.on_purged is not None:
             hooks.on_purged()
         return count
 
     def _load_oldest(self) -> Steps[None]:
-        """Get ready to remove the oldest messages: file what is being filed, and read the columns of their block."""
+        """Get ready to remove the oldest messages: spill what is being spilled, and read the columns of their block."""
         index = self._index
-        while index.subjects.file_step():
+        while index.subjects.spill_step():
             yield
         with suppress(StoreError):
             if index.blocks[index.block_index(index.first_sequence)].load_columns():
@@ -407,10 +407,10 @@ class MessageRemover(Generic[BlockType]):
                 found = index.locate(at)
                 if found is not None:
                     index.kill(found[0], found[1], at)
-                    index.settle_first()
+                    index.update_first_sequence()
                 at = index.first_sequence
         self._log.removed(first, min(sequence - 1, index.last_sequence), follows_append)
-        index.settle_first()
+        index.update_first_sequence()
         if count > BULK_REMOVAL and index.hooks.on_purged is not None:
             index.hooks.on_purged()
         if count:

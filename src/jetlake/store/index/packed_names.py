@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import accumulate, pairwise
 
-from jetlake.store.columns import places_of
+from jetlake.store.columns import positions_of
 from jetlake.store.steps import Steps
 
 __all__ = ["PackedNames"]
@@ -29,7 +29,7 @@ class PackedNames:
     def __init__(self, lengths: array[int], text: bytes) -> None:
         self._lengths = lengths
         self._text = text
-        self.free = list(places_of(lengths, 0, len(lengths)))
+        self.free = list(positions_of(lengths, 0, len(lengths)))
 
     def __len__(self) -> int:
         return len(self._lengths)

@@ -1,4 +1,4 @@
-"""What stays in memory of a filed block's rows, packed: which sequences have one, and which rows live."""
+"""What stays in memory of a spilled block's rows, packed: which sequences have one, and which rows live."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 
 from jetlake.store.steps import Steps, drained, sort_in_steps
 
-__all__ = ["MASK_BYTES", "Posted", "Postings", "add_to_mask", "gather_in_steps", "subject_mask", "within_mask"]
+__all__ = ["BLOOM_BYTES", "Posted", "Postings", "add_to_bloom", "bloom_filter", "bloom_may_contain", "gather_in_steps"]
 
-MASK_BYTES = 256
+BLOOM_BYTES = 256
 _ROWS_PER_STEP = 8192
 _POSTED_PER_STEP = 2048
-_MASK_BITS = 8 * MASK_BYTES
+_BLOOM_BITS = 8 * BLOOM_BYTES
 
 
 class Rows(Protocol):
@@ -35,7 +35,7 @@ class Posted(NamedTuple):
 
     Attributes:
         sequences: ascending; some may be dead.
-        earlier: how many sequences of the subject were filed before this block; None when that is not known.
+        earlier: how many sequences of the subject were spilled before this block; None when that is not known.
     """
 
     sequences: array[int]
@@ -48,7 +48,7 @@ class Postings:
     Attributes:
         numbers: the subjects' numbers, ascending.
         sequences: those of the first number, then those of the second, ascending within a group; some may be dead.
-        earlier: how many sequences of each subject were filed before this block; None when that is not known.
+        earlier: how many sequences of each subject were spilled before this block; None when that is not known.
     """
 
     __slots__ = ("_counts", "_starts", "earlier", "numbers", "sequences")
@@ -99,8 +99,8 @@ class Postings:
         self.earlier.extend(more.earlier)
 
     def only(self, is_living: Callable[[int], bool]) -> Postings:
-        """Return the same without sequences that are dead; how many were filed before is not told."""
-        rows = ((number, each) for place, number in enumerate(self.numbers) for each in self.at(place))
+        """Return the same without sequences that are dead; how many were spilled before is not told."""
+        rows = ((number, each) for position, number in enumerate(self.numbers) for each in self.at(position))
         return Postings.of_rows(row for row in rows if is_living(row[1]))
 
     @property
@@ -122,17 +122,17 @@ class Postings:
         """About how many bytes of memory they take."""
         return 8 * len(self.sequences) + 20 * len(self.numbers)
 
-    def at(self, place: int) -> array[int]:
+    def at(self, position: int) -> array[int]:
         """Return the sequences of the subject at a place."""
         starts = self.starts
-        return self.sequences[starts[place] : starts[place + 1]]
+        return self.sequences[starts[position] : starts[position + 1]]
 
     def of(self, number: int) -> Posted:
         """Return the postings of a subject."""
-        place = bisect_left(self.numbers, number)
-        if place == len(self.numbers) or self.numbers[place] != number:
+        position = bisect_left(self.numbers, number)
+        if position == len(self.numbers) or self.numbers[position] != number:
             return Posted(array("Q"), None)
-        return Posted(self.at(place), self.earlier[place] if self.earlier is not None else None)
+        return Posted(self.at(position), self.earlier[position] if self.earlier is not None else None)
 
 
 def gather_in_steps(
@@ -170,19 +170,19 @@ def gather_in_steps(
     return Postings.of_starts(numbers, starts, found, None)
 
 
-def subject_mask(numbers: Iterable[int]) -> bytes:
-    """Return a mask of bits by which most blocks without a subject are told from those that may have it."""
-    mask = bytearray(MASK_BYTES)
-    add_to_mask(mask, numbers)
-    return bytes(mask)
+def bloom_filter(numbers: Iterable[int]) -> bytes:
+    """Return a Bloom filter of bits by which most blocks without a subject are told from those that may have it."""
+    bloom = bytearray(BLOOM_BYTES)
+    add_to_bloom(bloom, numbers)
+    return bytes(bloom)
 
 
-def add_to_mask(mask: bytearray, numbers: Iterable[int]) -> None:
+def add_to_bloom(bloom: bytearray, numbers: Iterable[int]) -> None:
     """Set the bits of these subjects."""
-    for number in {number % _MASK_BITS for number in numbers}:
-        mask[number >> 3] |= 1 << (number & 7)
+    for number in {number % _BLOOM_BITS for number in numbers}:
+        bloom[number >> 3] |= 1 << (number & 7)
 
 
-def within_mask(mask: bytes, number: int) -> bool:
-    """Return whether a block with this mask may have sequences of a subject."""
-    return bool(mask[(number % _MASK_BITS) >> 3] >> (number & 7) & 1)
+def bloom_may_contain(bloom: bytes, number: int) -> bool:
+    """Return whether a block with this Bloom filter may have sequences of a subject."""
+    return bool(bloom[(number % _BLOOM_BITS) >> 3] >> (number & 7) & 1)

@@ -42,31 +42,31 @@ class SequenceList:
 
     def remove(self, sequence: int) -> None:
         """Take out a sequence; one that is not there is no error."""
-        place = bisect_right(self.starts, sequence) - 1
-        if place < 0:
+        position = bisect_right(self.starts, sequence) - 1
+        if position < 0:
             return
-        chunk = self.chunks[place]
+        chunk = self.chunks[position]
         at = bisect_left(chunk, sequence)
         if at == len(chunk) or chunk[at] != sequence:
             return
         self.count -= 1
         del chunk[at]
         if not chunk:
-            del self.chunks[place], self.starts[place]
+            del self.chunks[position], self.starts[position]
 
     def remove_below(self, sequence: int) -> None:
         """Take out every sequence below this one."""
-        place = max(bisect_right(self.starts, sequence) - 1, 0)
+        position = max(bisect_right(self.starts, sequence) - 1, 0)
         if not self.chunks:
             return
-        chunk = self.chunks[place]
+        chunk = self.chunks[position]
         at = bisect_left(chunk, sequence)
-        self.count -= sum(map(len, self.chunks[:place])) + at
+        self.count -= sum(map(len, self.chunks[:position])) + at
         if at == len(chunk):
-            place += 1
+            position += 1
         else:
             del chunk[:at]
-        del self.chunks[:place], self.starts[:place]
+        del self.chunks[:position], self.starts[:position]
 
     def first(self) -> int:
         """Return the lowest sequence."""
@@ -74,16 +74,16 @@ class SequenceList:
 
     def at_or_after(self, sequence: int) -> int:
         """Return the lowest sequence that is not below this one, or 0."""
-        place = max(bisect_right(self.starts, sequence) - 1, 0)
-        for chunk in self.chunks[place : place + 2]:
+        position = max(bisect_right(self.starts, sequence) - 1, 0)
+        for chunk in self.chunks[position : position + 2]:
             if chunk[-1] >= sequence:
                 return chunk[bisect_left(chunk, sequence)]
         return 0
 
     def at_or_before(self, sequence: int) -> int:
         """Return the highest sequence that is not above this one, or 0."""
-        place = bisect_right(self.starts, sequence) - 1
-        for chunk in reversed(self.chunks[max(place - 1, 0) : place + 1]):
+        position = bisect_right(self.starts, sequence) - 1
+        for chunk in reversed(self.chunks[max(position - 1, 0) : position + 1]):
             at = bisect_right(chunk, sequence)
             if at:
                 return chunk[at - 1]
@@ -93,19 +93,19 @@ class SequenceList:
         """Return how many sequences are not below this one."""
         if not self.chunks:
             return 0
-        place = max(bisect_right(self.starts, sequence) - 1, 0)
-        below = bisect_left(self.chunks[place], sequence)
-        if place > len(self.chunks) // 2:
-            return sum(map(len, self.chunks[place:])) - below
-        return self.count - sum(map(len, self.chunks[:place])) - below
+        position = max(bisect_right(self.starts, sequence) - 1, 0)
+        below = bisect_left(self.chunks[position], sequence)
+        if position > len(self.chunks) // 2:
+            return sum(map(len, self.chunks[position:])) - below
+        return self.count - sum(map(len, self.chunks[:position])) - below
 
     def from_(self, sequence: int, limit: int) -> list[int]:
         """Up to `limit` sequences that are not below this one."""
         found: list[int] = []
-        place = max(bisect_right(self.starts, sequence) - 1, 0)
-        for index in range(place, len(self.chunks)):
+        position = max(bisect_right(self.starts, sequence) - 1, 0)
+        for index in range(position, len(self.chunks)):
             chunk = self.chunks[index]
-            at = bisect_left(chunk, sequence) if index == place else 0
+            at = bisect_left(chunk, sequence) if index == position else 0
             found.extend(chunk[at : at + limit - len(found)])
             if len(found) >= limit:
                 break

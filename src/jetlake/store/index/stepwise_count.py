@@ -86,8 +86,8 @@ class StepwiseCount(Generic[BlockType]):
         """Count messages between two sequences, as far as their subjects were counted before they were stored."""
         index, counted = self._index, self._counted
         names = index.subjects.numbers.names
-        for place in range(index.block_index(first), len(index.blocks)):
-            block = index.blocks[place]
+        for position in range(index.block_index(first), len(index.blocks)):
+            block = index.blocks[position]
             start, end = block.row_at_or_after(first), block.row_at_or_after(last + 1)
             live = block.live[start:end]
             numbers = compress(block.subject_ids[start:end], live)

@@ -6,38 +6,38 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from jetlake.store.columns import places_of
+from jetlake.store.columns import positions_of
 from jetlake.store.index.block import Block
-from jetlake.store.index.filed_subjects import FiledSubjects
 from jetlake.store.index.packed_names import PackedNames
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.sequence_list import CHUNK, SequenceList
+from jetlake.store.index.spilled_subjects import SpilledSubjects
 from jetlake.store.index.subject_numbers import SubjectNumbers
 
 __all__ = ["SubjectIndex"]
 
-_FILED_AT_ONCE = 4096
+_SPILLED_AT_ONCE = 4096
 
 
 class SubjectIndex:
     """Subjects by number and the ascending sequences of each.
 
     The newest sequences of a subject are its tail: one bare number for a single message, else an array of at most
-    `CHUNK`; what came before is in `older`. Sequences of filed blocks are in neither: `filed` tells of them. A subject
-    that has only such has 0 for a tail.
+    `CHUNK`; older ones are in `older`. Sequences of spilled blocks are in neither: `spilled` counts them. The tail of a
+    subject all of whose messages are spilled is 0.
 
     Attributes:
         numbers: which number each subject has.
         tails: the newest sequences of each number.
         older: the sequences before the tail, for subjects with many.
-        filed: the sequences in filed blocks.
+        spilled: the sequences in spilled blocks.
     """
 
     __slots__ = (
-        "_filing",
-        "filed",
+        "_spill",
         "numbers",
         "older",
+        "spilled",
         "tails",
     )
 
@@ -45,8 +45,8 @@ class SubjectIndex:
         self.numbers = SubjectNumbers()
         self.tails: list[int | array[int]] = []
         self.older: dict[int, SequenceList] = {}
-        self.filed = FiledSubjects()
-        self._filing: Iterator[None] | None = None
+        self.spilled = SpilledSubjects()
+        self._spill: Iterator[None] | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -107,8 +107,8 @@ class SubjectIndex:
     def remove(self, number: int, sequence: int) -> None:
         """Take out one sequence; a subject without sequences goes."""
         tail = self.tails[number]
-        if sequence < self.filed.end and not 0 < self._first_here(number) <= sequence:
-            self.filed.remove(number, sequence)
+        if sequence < self.spilled.end and not 0 < self._first_here(number) <= sequence:
+            self.spilled.remove(number, sequence)
             if not tail:
                 self._release_unused(number)
             return
@@ -126,18 +126,18 @@ class SubjectIndex:
         at = bisect_left(tail, sequence)
         if at < len(tail) and tail[at] == sequence:
             del tail[at]
-            self._settle(number, tail)
+            self._normalize_tail(number, tail)
 
     def remove_below(self, number: int, sequence: int) -> None:
-        """Take out all sequences of a subject below this one, but for those in filed blocks."""
+        """Take out all sequences of a subject below this one, but for those in spilled blocks."""
         self._cut_below(number, sequence)
         if not self.tails[number]:
             self._release_unused(number)
 
-    def remove_filed(self, counts: Mapping[int, int], below: int) -> None:
-        """Take out so many sequences of each of these subjects, all in one filed block and below this one."""
+    def remove_spilled(self, counts: Mapping[int, int], below: int) -> None:
+        """Take out so many sequences of each of these subjects, all in one spilled block and below this one."""
         for number, count in counts.items():
-            self.filed.remove_many(number, count, below - 1)
+            self.spilled.remove_many(number, count, below - 1)
             if not self.tails[number]:
                 self._release_unused(number)
 
@@ -169,10 +169,10 @@ class SubjectIndex:
         self.numbers.clear()
         self.tails.clear()
         self.older.clear()
-        self.filed.clear()
-        self._filing = None
+        self.spilled.clear()
+        self._spill = None
 
-    def _settle(self, number: int, tail: array[int]) -> None:
+    def _normalize_tail(self, number: int, tail: array[int]) -> None:
         """Give a tail that lost sequences its proper form."""
         older = self.older.get(number)
         if tail:
@@ -187,12 +187,12 @@ class SubjectIndex:
             del self.older[number]
 
     def _release_unused(self, number: int) -> None:
-        """Release a number whose tail is empty, unless filed blocks have messages of the subject."""
+        """Release a number whose tail is empty, unless spilled blocks have messages of the subject."""
         self.tails[number] = 0
-        if not self.filed.count(number) and self.numbers.is_used(number):
+        if not self.spilled.count(number) and self.numbers.is_used(number):
             self.numbers.release(number)
 
-    # Filing
+    # Spilling
 
     def postings_below(self, numbers: list[int], end: int) -> tuple[Postings, list[bytes]]:
         """Return what the tails of subjects hold below a sequence, as postings, and the subjects themselves.
@@ -222,62 +222,62 @@ class SubjectIndex:
             if len(sequences) > before:
                 add_number(number)
                 add_count(len(sequences) - before)
-        self.filed.make_room(present[-1] + 1 if present else 0)
-        earlier = array("Q", map(self.filed.filed.__getitem__, present))
+        self.spilled.make_room(present[-1] + 1 if present else 0)
+        earlier = array("Q", map(self.spilled.ever_spilled.__getitem__, present))
         return Postings(present, counts, sequences, earlier), list(map(self.numbers.names.__getitem__, present))
 
-    def begin_filing(self, block: Block, postings: Postings, end: int) -> None:
+    def begin_spill(self, block: Block, postings: Postings, end: int) -> None:
         """Begin to let sequences below `end` be found by the block's postings, subject by subject.
 
         Args:
-            postings: with all living sequences below `end` that are in no other filed block, and perhaps more.
+            postings: with all living sequences below `end` that are in no other spilled block, and perhaps more.
         """
-        self.finish_filing()
-        self.filed.add_block(block, end)
-        self._filing = self._file(postings, block, end)
+        self.finish_spill()
+        self.spilled.add_block(block, end)
+        self._spill = self._spill_in_steps(postings, block, end)
 
-    def file_step(self) -> bool:
-        """Go on with filing; False when nothing was begun."""
-        if self._filing is None:
+    def spill_step(self) -> bool:
+        """Go on with spilling; False when nothing was begun."""
+        if self._spill is None:
             return False
-        if next(self._filing, True):
-            self._filing = None
+        if next(self._spill, True):
+            self._spill = None
         return True
 
-    def finish_filing(self) -> None:
+    def finish_spill(self) -> None:
         """Take all steps that are left."""
-        while self.file_step():
+        while self.spill_step():
             pass
 
-    def _file(self, postings: Postings, block: Block, end: int) -> Iterator[None]:
+    def _spill_in_steps(self, postings: Postings, block: Block, end: int) -> Iterator[None]:
         """Move the sequences below `end` of one subject after the other from its tail to the counters."""
         assert postings.earlier is not None
-        tails, filed = self.tails, self.filed
+        tails, spilled = self.tails, self.spilled
         columns = postings.numbers, postings.counts, postings.earlier
-        for start in range(0, len(postings.numbers), _FILED_AT_ONCE):
+        for start in range(0, len(postings.numbers), _SPILLED_AT_ONCE):
             if start:
                 yield
             if len(postings.sequences) != block.live_count:
                 # Running counts, which postings go on with, tell nothing below what has died since.
-                filed.dead_high = max(filed.dead_high, end - 1)
-            group = [column[start : start + _FILED_AT_ONCE] for column in columns]
+                spilled.dead_high = max(spilled.dead_high, end - 1)
+            group = [column[start : start + _SPILLED_AT_ONCE] for column in columns]
             for number, count, earlier in zip(*group, strict=True):
                 tail = tails[number]
                 if isinstance(tail, int):
                     if 0 < tail < end:
                         tails[number] = 0
-                        filed.add_sequences(number, tail, tail, 1, earlier + count)
+                        spilled.add_sequences(number, tail, tail, 1, earlier + count)
                 elif (first := self._first_here(number)) < end:
-                    filed.add_sequences(number, first, *self._cut_below(number, end), earlier + count)
+                    spilled.add_sequences(number, first, *self._cut_below(number, end), earlier + count)
 
     def recount_step(self) -> None:
-        """Count the messages of one more filed block anew; at the end, let subjects go that have no message at all.
+        """Count the messages of one more spilled block anew; at the end, let subjects go that have no message at all.
 
         Raises:
             StoreError: the disk does not tell which messages the block has.
         """
-        self.filed.recount_block()
-        if not self.filed.is_recounting:
+        self.spilled.recount_block()
+        if not self.spilled.is_recounting:
             self.release_unused()
 
     # Recovery
@@ -293,7 +293,7 @@ class SubjectIndex:
         return self.add(subject, 0) if number is None else number
 
     def claim(self, numbers: Sequence[int], subjects: list[bytes]) -> bool:
-        """Give subjects the numbers that they have in an index piece; False when one of them is another's.
+        """Give subjects the numbers that they have in a segment index; False when one of them is another's.
 
         Args:
             numbers: ascending.
@@ -314,8 +314,8 @@ class SubjectIndex:
 
     def release_unused(self) -> None:
         """Release every number whose subject has no message, and find those that are free."""
-        self.filed.make_room(len(self.tails))
-        for number in places_of(self.filed.counts, 0, len(self.tails)):
+        self.spilled.make_room(len(self.tails))
+        for number in positions_of(self.spilled.counts, 0, len(self.tails)):
             if not self.tails[number]:
                 self._release_unused(number)
         self.numbers.find_free()
@@ -328,7 +328,7 @@ class SubjectIndex:
 
     def first(self, number: int) -> int:
         """Return the oldest sequence of a subject."""
-        return self.filed.first(number) or self._first_here(number)
+        return self.spilled.first(number) or self._first_here(number)
 
     def _first_here(self, number: int) -> int:
         older = self.older.get(number) if self.older else None
@@ -341,31 +341,31 @@ class SubjectIndex:
         """Return the newest sequence of a subject."""
         tail = self.tails[number]
         if isinstance(tail, int):
-            return tail or self.filed.last(number)
+            return tail or self.spilled.last(number)
         return tail[-1]
 
     def count(self, number: int) -> int:
         """Return how many messages a subject has."""
         tail = self.tails[number]
         if isinstance(tail, int):
-            return self.filed.count(number) + (1 if tail else 0)
+            return self.spilled.count(number) + (1 if tail else 0)
         older = self.older.get(number)
-        return self.filed.count(number) + len(tail) + (older.count if older is not None else 0)
+        return self.spilled.count(number) + len(tail) + (older.count if older is not None else 0)
 
     def count_from(self, number: int, sequence: int) -> int:
         """Return how many messages of a subject are not below this sequence."""
-        filed = self.filed.count_from(number, sequence) if sequence < self.filed.end else 0
+        spilled = self.spilled.count_from(number, sequence) if sequence < self.spilled.end else 0
         tail = self.tails[number]
         if isinstance(tail, int):
-            return filed + int(0 < tail >= sequence)
+            return spilled + int(0 < tail >= sequence)
         if sequence > tail[0]:
             return len(tail) - bisect_left(tail, sequence)
         older = self.older.get(number)
-        return filed + len(tail) + (older.count_from(sequence) if older is not None else 0)
+        return spilled + len(tail) + (older.count_from(sequence) if older is not None else 0)
 
     def at_or_after(self, number: int, sequence: int) -> int:
         """Return a subject's first sequence that is not below this one, or 0."""
-        if sequence < self.filed.end and (found := self.filed.at_or_after(number, sequence)):
+        if sequence < self.spilled.end and (found := self.spilled.at_or_after(number, sequence)):
             return found
         tail = self.tails[number]
         if isinstance(tail, int):
@@ -388,11 +388,11 @@ class SubjectIndex:
         else:
             older = self.older.get(number)
             found = older.at_or_before(sequence) if older is not None else 0
-        return found or self.filed.at_or_before(number, sequence)
+        return found or self.spilled.at_or_before(number, sequence)
 
     def from_(self, number: int, sequence: int, limit: int) -> list[int]:
         """Up to `limit` sequences of a subject that are not below this one, ascending."""
-        found = self.filed.from_(number, sequence, limit) if sequence < self.filed.end else []
+        found = self.spilled.from_(number, sequence, limit) if sequence < self.spilled.end else []
         tail = self.tails[number]
         if isinstance(tail, int):
             if len(found) < limit and 0 < tail >= sequence:
@@ -408,7 +408,7 @@ class SubjectIndex:
         return found
 
     def below_here(self, number: int, sequence: int) -> list[int]:
-        """Return the sequences of a subject below this one that are not in filed blocks, ascending."""
+        """Return the sequences of a subject below this one that are not in spilled blocks, ascending."""
         tail = self.tails[number]
         if isinstance(tail, int):  # a single one, as many subjects have
             return [tail] if 0 < tail < sequence else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jetlake.store.columns import places_of
+from jetlake.store.columns import positions_of
 from jetlake.store.index.packed_names import PackedNames
 from jetlake.store.index.subject_matches import SubjectMatches
 from jetlake.store.steps import Steps
@@ -110,7 +110,7 @@ class SubjectNumbers:
         self._use([], {})
 
     def claim(self, numbers: Sequence[int], subjects: list[bytes]) -> bool:
-        """Give subjects the numbers that they have in an index piece; False when one of them is another's.
+        """Give subjects the numbers that they have in a segment index; False when one of them is another's.
 
         Args:
             numbers: ascending.
@@ -128,9 +128,9 @@ class SubjectNumbers:
         return True
 
     def find_free(self) -> None:
-        """Find the numbers that are free, so that new subjects get them; before, pieces may have subjects for them."""
+        """Find the free numbers, for new subjects, once every segment index has claimed the numbers it has."""
         packed = self._packed
-        self._free = list(places_of(self.names, b"", len(self.names))) if packed is None else packed.free[:]
+        self._free = list(positions_of(self.names, b"", len(self.names))) if packed is None else packed.free[:]
 
     # Questions
 

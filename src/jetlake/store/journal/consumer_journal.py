@@ -21,7 +21,7 @@ class ConsumerJournal(Protocol):
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
         changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
-        failure: set when a sync fails: nothing more is written before `mend` and another sync.
+        failure: set when a sync fails: nothing more is written before `retry` and another sync.
         state_source: gives the whole present state when the journal wants to begin anew.
         is_lost: whether `load` found nothing of a journal that was there.
     """
@@ -94,7 +94,7 @@ class ConsumerJournal(Protocol):
         """
         ...
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Try again after the disk refused; when this returns, the next sync decides whether all is well.
 
         Raises:

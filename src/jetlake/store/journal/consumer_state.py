@@ -64,13 +64,13 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             self.lost_track = True
         self._reach(sequence, is_gap=self.lost_track)
         self.delivered_consumer = max(self.delivered_consumer, consumer)
-        self._settle(sequence)
+        self._resolve(sequence)
 
     def exhaust(self, sequence: int) -> None:
         """Apply the last allowed delivery of a message."""
         if self.pending.pop(sequence, None) is not None:
             self.deliveries.setdefault(sequence, 1)
-        self._settle(sequence)
+        self._resolve(sequence)
 
     def acknowledge(self, first: int, last: int) -> None:
         """Apply acknowledgements."""
@@ -85,7 +85,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
                 self.pending.pop(sequence, None)
                 self.deliveries.pop(sequence, None)
         if self.uncertain:
-            self._settle_range(first, last)
+            self._resolve_range(first, last)
 
     def move(self, consumer: int, stream: int) -> None:
         """Apply a position: deliveries have come to it, and none before it is pending."""
@@ -103,11 +103,11 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             self.uncertain.append((self.delivered_stream + 1, sequence - 1))
         self.delivered_stream = max(self.delivered_stream, sequence)
 
-    def _settle(self, sequence: int) -> None:
+    def _resolve(self, sequence: int) -> None:
         if self.uncertain:
-            self._settle_range(sequence, sequence)
+            self._resolve_range(sequence, sequence)
 
-    def _settle_range(self, first: int, last: int) -> None:
+    def _resolve_range(self, first: int, last: int) -> None:
         """Take sequences out of the uncertain ones: their outcome is known."""
         uncertain = self.uncertain
         start = stop = bisect_left(uncertain, first, key=itemgetter(1))

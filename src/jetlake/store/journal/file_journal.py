@@ -124,7 +124,7 @@ class FileJournal:
         with self._lock:
             self._flushed_generation += 1
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         if self.failure is None:
             self.flush()
             return

@@ -219,7 +219,7 @@ class IdLog:
                     self._is_new = self._is_new or is_new
                 raise StoreError.of("make the stream's message ids safe", error) from error
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Try again after the disk refused.
 
         Raises:

@@ -170,7 +170,7 @@ def _decode_state(data: bytes) -> ConsumerState | None:
         _STATE_BODY.unpack_from(data)
     )
     numbers = _numbers(data, _STATE_BODY.size, 4 * pending + 2 * deliveries + 2 * uncertain)
-    columns = [numbers[place * pending : (place + 1) * pending] for place in range(4)]
+    columns = [numbers[index * pending : (index + 1) * pending] for index in range(4)]
     rest = numbers[4 * pending :]
     ends = rest[2 * deliveries :]
     return ConsumerState(

@@ -97,8 +97,8 @@ class CheckedReader:
             StoreError: the disk does not give them back.
         """
         segments = list(self._index.blocks)
-        for place, segment in enumerate(segments):
-            following = segments[place + 1] if place + 1 < len(segments) else None
+        for index, segment in enumerate(segments):
+            following = segments[index + 1] if index + 1 < len(segments) else None
             if not segment.size or (following is not None and 0 < following.oldest_time_ns < time_ns):
                 continue
             if segment not in self._index.blocks:
@@ -124,7 +124,7 @@ class CheckedReader:
     def _trust(self, segment: Segment) -> bool:
         """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
         self._open(segment)
-        if segment.filed is not None and not segment.bring_back():
+        if segment.spilled is not None and not segment.bring_back():
             return False
         return segment.verified or self.check(segment)
 
@@ -194,5 +194,5 @@ class CheckedReader:
             self._lost.add(list(map(segment.sequence_of, lost)), sum(segment.sizes[row] for row in lost))
         for row in damaged:
             self._index.kill(segment, row, segment.sequence_of(row))
-        self._index.settle_first()
+        self._index.update_first_sequence()
         return not damaged

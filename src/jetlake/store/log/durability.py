@@ -86,7 +86,7 @@ class Durability:
         self._end = (0, 0)  # of the log: the newest segment's number and size
         self.cuts: list[Callable[[], None]] = []
         self.is_gone: Callable[[], bool] = lambda: False
-        self._may_mend = False
+        self._may_retry = False
         self._dirty: dict[Segment, None] = {}
         # The same for the names in the folder: how often they changed, and up to which change they are safe.
         self._names_changed = 0
@@ -137,7 +137,7 @@ class Durability:
             self._dirty.pop(segment, None)
             self._names_changed += 1
 
-    def not_undone(self, task: str, error: OSError, undo: Callable[[], None]) -> None:
+    def roll_back_failed(self, task: str, error: OSError, undo: Callable[[], None]) -> None:
         """Refuse writes: the disk has what a failed write left, and did not let it be undone.
 
         Args:
@@ -182,8 +182,8 @@ class Durability:
             if (under_way := self._file_sync) is not None:
                 under_way.wait(under_way)
             with self._lock:
-                is_mending, self._may_mend = self._may_mend, False
-                if not is_mending:
+                is_retry, self._may_retry = self._may_retry, False
+                if not is_retry:
                     self.check()
                 flushed = self.flushed
                 last_sequence = self._last_sequence
@@ -197,7 +197,7 @@ class Durability:
                 if refusal is not None:
                     raise refusal
                 for segment in dirty:
-                    if is_mending:
+                    if is_retry:
                         write_again(segment)
                     self._disk.sync(segment.file.open())
                 if names_changed > self._names_synced:
@@ -206,7 +206,7 @@ class Durability:
                 if (failure := self._failed(dirty, error)) is None:
                     return
                 raise failure from error
-            if is_mending:
+            if is_retry:
                 self.failure = None
             with self._end_lock:
                 if self._is_discarded:
@@ -328,7 +328,7 @@ class Durability:
         """Return whether the redo log has something that is not synced."""
         return self._redo_end > self._safe_end and not self._is_discarded and not self.is_gone()
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Let the next sync rewrite what a failed sync left in doubt.
 
         The system may have dropped what it could not write and take the next sync for a success: only bytes that are
@@ -340,7 +340,7 @@ class Durability:
         while self.cuts:
             self.cuts[-1]()
             self.cuts.pop()
-        self._may_mend = True
+        self._may_retry = True
 
     def discard(self) -> None:
         """Write nothing more: the folder's name may belong to another store from now on."""

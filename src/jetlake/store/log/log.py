@@ -79,10 +79,10 @@ class _WriteAttempt:
         """
         for segment, size in zip(self.segments, self._sizes, strict=True):
             try:
-                segment.take_back(size, last_sequence)
+                segment.roll_back(size, last_sequence)
             except OSError as error:
                 # What the file now holds could be taken for messages, if their sequences were used again.
-                durability.not_undone("cut off what a failed write left", error, partial(segment.file.cut, size))
+                durability.roll_back_failed("cut off what a failed write left", error, partial(segment.file.cut, size))
         # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
         cut = [segment for segment in self.segments if segment.file.handle is not None]
         durability.overwrote(cut, last_sequence)
@@ -311,7 +311,7 @@ class Log:
 
     # Removing
 
-    def settle_groups(self, last: int) -> None:
+    def sync_groups(self, last: int) -> None:
         """Make groups safe before messages up to `last` are removed: a tombstone says that its group was whole.
 
         When the disk refuses the sync, it is given no tombstone before a sync has succeeded.
@@ -404,14 +404,14 @@ class Log:
                 if self._make_room():
                     return
             else:
-                self._take_back(attempt)
+                self._roll_back(attempt)
                 try:
                     if is_full:
                         self._make_room()
                 finally:
                     # Who waits for a removal can see by now whether that was written.
                     if has_appends:
-                        self._tell_undone(refusal)
+                        self._report_rolled_back(refusal)
             raise refusal from error
 
     def flush_appends(self) -> None:
@@ -482,7 +482,7 @@ class Log:
             self._write(attempt)
         except OSError as error:
             refusal = StoreError.of("write to the stream's log", error)
-            self._take_back(attempt)
+            self._roll_back(attempt)
             raise refusal from error
         return True
 
@@ -499,27 +499,27 @@ class Log:
             active.pending += [pack_tombstone(first, last, time_ns, active.seed) for first, last in due]
         return due
 
-    def take_back(self, error: StoreError) -> None:
+    def roll_back(self, error: StoreError) -> None:
         """Take back what was appended since the last flush, because of an error."""
         if self._unflushed:
-            self._take_back(_WriteAttempt(self._unflushed, []))
-            self._tell_undone(error)
+            self._roll_back(_WriteAttempt(self._unflushed, []))
+            self._report_rolled_back(error)
 
-    def _take_back(self, attempt: _WriteAttempt) -> None:
+    def _roll_back(self, attempt: _WriteAttempt) -> None:
         """Take back the appends that could not be written."""
         self._cut_off(attempt)
         self._group_last = 0
         index = self._index
-        self.chain.take_back_above(self._flushed_sequence)
+        self.chain.roll_back_above(self._flushed_sequence)
         index.last_time_ns = self._flushed_time_ns
         if not index.messages:
             index.first_sequence = self._flushed_sequence + 1 if self._flushed_sequence else 0
-        self.removals.undo_above(self._flushed_sequence)
+        self.removals.roll_back_above(self._flushed_sequence)
 
-    def _tell_undone(self, refusal: StoreError) -> None:
+    def _report_rolled_back(self, refusal: StoreError) -> None:
         index = self._index
-        if index.hooks.on_undone is not None:
-            index.hooks.on_undone(refusal)
+        if index.hooks.on_rolled_back is not None:
+            index.hooks.on_rolled_back(refusal)
 
     def _cut_off(self, attempt: _WriteAttempt) -> None:
         attempt.cut_off(self._flushed_sequence, self.durability)
@@ -546,7 +546,7 @@ class Log:
         """Begin a sync that somebody else carries out; None when only `sync` can do what there is to do."""
         return self.durability.begin_file_sync() if self.is_prepared else None
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Try again after the disk refused; the next sync decides whether all is well.
 
         Raises:
@@ -555,8 +555,8 @@ class Log:
         try:
             if (failure := self.durability.failure) is not None:
                 # What was appended when the sync failed has been refused: it must not be stored after all.
-                self.take_back(failure)
-                self.durability.mend()
+                self.roll_back(failure)
+                self.durability.retry()
             # Nothing may be waiting to be written: write a probe.
             path = self.folder / _PROBE_NAME
             handle = self._disk.open(path, create=True)

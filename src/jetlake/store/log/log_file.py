@@ -22,54 +22,54 @@ SECOND_ASIDE_SUFFIX = f".2{ASIDE_SUFFIX}"
 _COMPRESSED = b"JLCB"
 
 _AHEAD_BYTES = 64 * 1024
-_PIECE = 4096
+_READ_BYTES = 4096
 _ZEROS_BYTES = 16 * 1024 * 1024
 
 
 class Tail:
-    """The tail of a file in memory: consecutive pieces, the oldest of which are dropped above a size.
+    """The tail of a file in memory: consecutive chunks, the oldest of which are dropped above a size.
 
     Attributes:
-        offsets: where in the file each piece begins.
+        offsets: where in the file each chunk begins.
     """
 
-    __slots__ = ("_pieces", "_size", "offsets")
+    __slots__ = ("_chunks", "_size", "offsets")
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._size = 0
 
     def keep(self, offset: int, data: bytes, max_bytes: int) -> None:
         """Append what was written at that offset."""
-        self._pieces.append(data)
+        self._chunks.append(data)
         self.offsets.append(offset)
         self._size += len(data)
         if self._size <= 2 * max_bytes:
             return
         # Many at once: a list is slow to shorten at its front.
         drop = 0
-        while self._size > max_bytes and drop < len(self._pieces) - 1:
-            self._size -= len(self._pieces[drop])
+        while self._size > max_bytes and drop < len(self._chunks) - 1:
+            self._size -= len(self._chunks[drop])
             drop += 1
-        del self._pieces[:drop], self.offsets[:drop]
+        del self._chunks[:drop], self.offsets[:drop]
 
     def find(self, start: int, end: int) -> tuple[bytes, int] | None:
         """Return bytes that hold those between two offsets, and where they begin; None when they are not in memory."""
         offsets = self.offsets
         if not offsets or start < offsets[0]:
             return None
-        place = bisect_right(offsets, start) - 1
-        data = self._pieces[place]
-        if end <= offsets[place] + len(data):
-            return data, offsets[place]
+        position = bisect_right(offsets, start) - 1
+        data = self._chunks[position]
+        if end <= offsets[position] + len(data):
+            return data, offsets[position]
         last = bisect_right(offsets, end - 1)
-        return b"".join(self._pieces[place:last]), offsets[place]
+        return b"".join(self._chunks[position:last]), offsets[position]
 
     def clear(self) -> None:
         """Drop everything: the next read goes to the disk."""
         self.offsets.clear()
-        self._pieces.clear()
+        self._chunks.clear()
         self._size = 0
 
 
@@ -213,21 +213,21 @@ class LogFile:
         try:
             return self.read(size, start)
         except OSError as error:
-            pieces = []
+            chunks = []
             is_readable = False
             if self.blocks is not None:
                 # What is in memory says nothing of the disk.
                 self.blocks.forget()
-            for offset in range(start, start + size, _PIECE):
-                length = min(_PIECE, start + size - offset)
+            for offset in range(start, start + size, _READ_BYTES):
+                length = min(_READ_BYTES, start + size - offset)
                 try:
-                    pieces.append(self.read(length, offset).ljust(length, b"\0"))
+                    chunks.append(self.read(length, offset).ljust(length, b"\0"))
                     is_readable = True
                 except OSError:
-                    pieces.append(bytes(length))
+                    chunks.append(bytes(length))
             if not is_readable:
                 raise error
-            return b"".join(pieces)
+            return b"".join(chunks)
 
     def data_size(self) -> int:
         """Return the file's length without a hole at its end, and of a long file without zeros there.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jetlake.store.log.segment_list import SegmentList
-from jetlake.store.sequence_ranges import Range, ranges_of, told, without
+from jetlake.store.sequence_ranges import Range, format_ranges, ranges_of, without
 
 __all__ = ["LOST_MAX", "LostMessages"]
 
@@ -44,7 +44,7 @@ class LostMessages:
         self.bytes += size
         self._removed = []
         if sequences:
-            self._tell(sequences)
+            self._report_lost(sequences)
 
     def add(self, sequences: list[int], size: int) -> None:
         """Note messages whose records turned out to be damaged."""
@@ -54,13 +54,13 @@ class LostMessages:
         self.bytes += size
         for sequence in sequences:
             insort(self.sequences, sequence)
-        self._tell(sequences)
+        self._report_lost(sequences)
         self._save()
 
-    def tell_removals(self, segments: set[int]) -> None:
+    def report_lost_removals(self, segments: set[int]) -> None:
         """Tell that removals may be lost, with the tombstones in these segments: nobody knows what they spoke of."""
         if segments:
-            numbers = told(ranges_of(sorted(segments)))
+            numbers = format_ranges(ranges_of(sorted(segments)))
             self._report(
                 f"Segments of {self._folder} are damaged: {numbers}. Removals that were logged there may be lost, and "
                 "messages that were removed may be back"
@@ -75,25 +75,25 @@ class LostMessages:
 
     def forget_below(self, sequence: int) -> list[Range]:
         """Take the lost messages below a sequence for removed; their ranges."""
-        place = bisect_left(self.sequences, sequence)
-        if not place:
+        position = bisect_left(self.sequences, sequence)
+        if not position:
             return []
-        gone = ranges_of(self.sequences[:place])
-        self.sequences = self.sequences[place:]
+        gone = ranges_of(self.sequences[:position])
+        self.sequences = self.sequences[position:]
         self._save()
         return gone
 
     def any_between(self, first: int, last: int) -> bool:
         """Return whether a message between two sequences is lost."""
-        place = bisect_left(self.sequences, first)
-        return place < len(self.sequences) and self.sequences[place] <= last
+        position = bisect_left(self.sequences, first)
+        return position < len(self.sequences) and self.sequences[position] <= last
 
     def _save(self) -> None:
         self._segments.lose(ranges_of(self.sequences))
 
-    def _tell(self, sequences: list[int]) -> None:
+    def _report_lost(self, sequences: list[int]) -> None:
         count = f"{len(sequences):,} messages" if len(sequences) > 1 else "1 message"
         self._report(
-            f"{count} in {self._folder} can not be read and are lost: sequences {told(ranges_of(sequences))}. "
+            f"{count} in {self._folder} can not be read and are lost: sequences {format_ranges(ranges_of(sequences))}. "
             "A purge up to the last of them ends this report"
         )

@@ -60,7 +60,7 @@ class Removals:
             self.held_back.popleft()
         self.asked.clear()
 
-    def undo_above(self, sequence: int) -> None:
+    def roll_back_above(self, sequence: int) -> None:
         """Drop removals above a sequence: the appends of those sequences were undone."""
         self.asked = [(first, min(last, sequence)) for first, last in self.asked if first <= sequence]
 

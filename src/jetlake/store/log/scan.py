@@ -94,14 +94,14 @@ class Scan:
         self.end = end
         self.last_time_ns = 0
 
-    def only(self, places: list[int]) -> Scan:
+    def only(self, rows: list[int]) -> Scan:
         """Return the messages at these places of the columns, without the rest."""
         part = Scan(self.position, self.end)
-        part.sequences = array("Q", (self.sequences[place] for place in places))
-        part.offsets = array("I", (self.offsets[place] for place in places))
-        part.sizes = array("I", (self.sizes[place] for place in places))
-        part.times = array("q", (self.times[place] for place in places))
-        part.subjects = [self.subjects[place] for place in places]
+        part.sequences = array("Q", (self.sequences[row] for row in rows))
+        part.offsets = array("I", (self.offsets[row] for row in rows))
+        part.sizes = array("I", (self.sizes[row] for row in rows))
+        part.times = array("q", (self.times[row] for row in rows))
+        part.subjects = [self.subjects[row] for row in rows]
         return part
 
     def drop_until(self, sequence: int) -> bool:
@@ -320,34 +320,34 @@ def _in_order(found: Scan, start_position: int) -> Scan:
     ordered.open_damage = found.open_damage or len(found.sequences) - 1 in left_out
     # Which of two copies is the right one nobody can tell, so a gap on either side of one left out counts as missing.
     before, position = -1, start_position
-    for place, sequence in zip(kept, ordered.sequences, strict=True):
+    for row, sequence in zip(kept, ordered.sequences, strict=True):
         was_missing = any(first < sequence and position < last for first, last in found.missing)
-        near = {before - 1, before + 1, place - 1, place + 1}
+        near = {before - 1, before + 1, row - 1, row + 1}
         if position + 1 < sequence and (was_missing or near & left_out):
             ordered.missing.append((position + 1, sequence - 1))
-        before, position = place, sequence
+        before, position = row, sequence
     return ordered
 
 
 def _longest_rise(values: array[int], floor: int) -> list[int]:
     """Return the places of as many values as possible, each greater than the one before it, and all than the floor."""
     ends: list[int] = []  # the smallest value that ends a rise of each length
-    places: list[int] = []  # where it stands
+    rows: list[int] = []  # where it stands
     before: list[int] = []
-    for place, value in enumerate(values):
+    for row, value in enumerate(values):
         length = bisect_left(ends, value)
-        before.append(places[length - 1] if length else -1)
+        before.append(rows[length - 1] if length else -1)
         if value <= floor:
             continue
         if length == len(ends):
             ends.append(value)
-            places.append(place)
+            rows.append(row)
         else:
             ends[length] = value
-            places[length] = place
+            rows[length] = row
     rise: list[int] = []
-    place = places[-1] if places else -1
-    while place >= 0:
-        rise.append(place)
-        place = before[place]
+    row = rows[-1] if rows else -1
+    while row >= 0:
+        rise.append(row)
+        row = before[row]
     return rise[::-1]

@@ -13,7 +13,7 @@ import msgspec
 from xxhash import xxh3_64
 
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.block import Block, Filed
+from jetlake.store.index.block import Block, SpilledRows
 from jetlake.store.index.packed_rows import pack_live, unpack_live, unpack_sequences
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log_file import LogFile
@@ -28,7 +28,7 @@ __all__ = [
     "LIVE",
     "POSTINGS",
     "DamagedSegmentError",
-    "PieceParts",
+    "IndexParts",
     "RowLoader",
     "Segment",
 ]
@@ -44,12 +44,12 @@ _COLUMN_NAMES = ("sizes", "subject_ids", "times", "offsets")
 LIVE, COLUMNS, POSTINGS = "live", "columns", "postings"
 
 
-class PieceParts(msgspec.Struct, gc=False, frozen=True):
-    """Where the parts of a segment's index piece are, and their hashes: columns of rows, and subjects.
+class IndexParts(msgspec.Struct, gc=False, frozen=True):
+    """Where the parts of a segment index are, and their hashes: columns of rows, and subjects.
 
     Attributes:
         subject_count: how many subjects there are.
-        counts_earlier: whether the postings know how many sequences were filed before the segment.
+        counts_earlier: whether the postings know how many sequences were spilled before the segment.
     """
 
     columns_at: int
@@ -63,13 +63,13 @@ class PieceParts(msgspec.Struct, gc=False, frozen=True):
 
 
 class RowLoader(Protocol):
-    """What brings parts of filed segments back into memory."""
+    """What brings parts of spilled segments back into memory."""
 
     def load_columns(self, segment: Segment) -> None:
         """Set the columns of a segment that were released."""
         ...
 
-    def place_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
+    def offsets_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
         """Where a row's record is, and what may follow it, while the columns are released; None when they must be set.
 
         Both may be wrong.
@@ -104,8 +104,8 @@ class DamagedSegmentError(Exception):
 class Segment(Block):
     """Rows whose records lie in one file, the newest of them still in memory.
 
-    Of a filed segment that has a piece, columns, `live` and postings are in memory only while they are used: each is
-    released when the cache is full, and comes back when it is next asked for.
+    Columns, `live` and postings of a spilled segment that has a segment index are in memory only while they are used:
+    each is released when the cache is full, and loaded again when it is next read.
 
     Attributes:
         file: where the records are written.
@@ -120,7 +120,7 @@ class Segment(Block):
         digest: the hash of the whole file up to `size`; None when an erased record changed it.
         dead_records: whether the file holds records of rows that have died.
         tombstones: which sequences its tombstones cover.
-        piece: where its columns can be read; None while they have to stay in memory.
+        segment index: where its columns can be read; None while they have to stay in memory.
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
         peeks: how many single messages were read since the columns were released.
         lookups: how many subjects' postings were read since the postings were released.
@@ -128,7 +128,7 @@ class Segment(Block):
         damaged_bytes: how many of its bytes were found not to be understood, since the store was opened.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
-        is_settled: compressed, or known not to be worth it.
+        is_compression_done: compressed, or known not to be worth it.
         worth_below: rewriting is worth its while when fewer bytes than this live; -1 until the segment is full.
     """
 
@@ -144,8 +144,9 @@ class Segment(Block):
         "generation",
         "hasher",
         "high_water",
+        "index_parts",
+        "is_compression_done",
         "is_damaged",
-        "is_settled",
         "key",
         "loader",
         "lookups",
@@ -155,7 +156,6 @@ class Segment(Block):
         "packed_sequences",
         "peeks",
         "pending",
-        "piece",
         "seed",
         "size",
         "tombstones",
@@ -184,13 +184,13 @@ class Segment(Block):
         self.write_generation = 0
         self.birth_generation = 0
         self.worth_below = -1
-        self.is_settled = False
+        self.is_compression_done = False
         self.is_damaged = False
         self.damaged_bytes = 0
         self.peeks = 0
         self.lookups = 0
         self.tombstones = SegmentTombstones()
-        self.piece: PieceParts | None = None
+        self.index_parts: IndexParts | None = None
         self.loader: RowLoader | None = None
         self.packed_live = b""
         self.packed_sequences = b""
@@ -202,8 +202,8 @@ class Segment(Block):
 
         def __getattr__(self, name: str) -> Any:
             """Bring back a part that was released: its slot is unset."""
-            if name in ("live", "sequences") and self.filed is not None:
-                rows = self.filed.rows
+            if name in ("live", "sequences") and self.spilled is not None:
+                rows = self.spilled.rows
                 self.live = unpack_live(self.packed_live, rows)
                 self.sequences = unpack_sequences(self.packed_sequences, self.first)
                 if self.loader is not None:
@@ -216,7 +216,7 @@ class Segment(Block):
             return getattr(self, name)
 
     def load_columns(self) -> bool:
-        if self.filed is None or self.loader is None or _is_set(self, "offsets"):
+        if self.spilled is None or self.loader is None or _is_set(self, "offsets"):
             return False
         self.loader.load_columns(self)
         return True
@@ -228,7 +228,7 @@ class Segment(Block):
         return self.live_count == count
 
     def release(self, part: str) -> None:
-        """Release a part of a filed segment."""
+        """Release a part of a spilled segment."""
         if part == POSTINGS:
             self._postings = None
             self.lookups = 0
@@ -239,20 +239,22 @@ class Segment(Block):
             del self.sizes, self.subject_ids, self.times, self.offsets
             self.peeks = 0
 
-    def pack_filed(self) -> bytes:
-        """Return which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
+    def pack_live_rows(self) -> bytes:
+        """Return which rows of a spilled segment live, in few bytes, whether `live` is in memory or released."""
         return finish(pack_live(self.live, self.live_count)) if _is_set(self, "live") else self.packed_live
 
-    def release_all(self, piece: PieceParts, packed_sequences: bytes) -> None:
-        """Release whatever a piece has that has just been written."""
-        self.piece, self.packed_sequences = piece, packed_sequences
+    def release_all(self, index_parts: IndexParts, packed_sequences: bytes) -> None:
+        """Release whatever a segment index has that has just been written."""
+        self.index_parts, self.packed_sequences = index_parts, packed_sequences
         for part in (LIVE, COLUMNS, POSTINGS):
             self.release(part)
         self.tombstones.ranges = array("Q")
 
-    def begin_released(self, filed: Filed, packed_live: bytes, packed_sequences: bytes, piece: PieceParts) -> None:
-        """Begin as a filed segment that has a piece, and nothing else in memory."""
-        self.filed, self.piece = filed, piece
+    def begin_released(
+        self, spilled: SpilledRows, packed_live: bytes, packed_sequences: bytes, index_parts: IndexParts
+    ) -> None:
+        """Begin as a spilled segment that has a segment index, and nothing else in memory."""
+        self.spilled, self.index_parts = spilled, index_parts
         self.release(COLUMNS)
         del self.live, self.sequences
         self.packed_live, self.packed_sequences = packed_live, packed_sequences
@@ -268,9 +270,9 @@ class Segment(Block):
     def postings_in_steps(self) -> Steps[Postings]:
         if self._postings is not None or self.loader is None:
             return self.postings()
-        piece = self.piece
+        index_parts = self.index_parts
         postings = yield from self.loader.load_postings_in_steps(self)
-        if self._postings is None and self.piece is piece and self.live_count:
+        if self._postings is None and self.index_parts is index_parts and self.live_count:
             self._postings = postings
             self.loader.hold(self, POSTINGS, postings.size)
         return postings
@@ -313,7 +315,7 @@ class Segment(Block):
         self.file.tail.keep(start, data, tail_bytes)
         return len(data)
 
-    def take_back(self, size: int, last: int) -> None:
+    def roll_back(self, size: int, last: int) -> None:
         """Forget what waits and what was written behind `size`, and cut the file there.
 
         Args:
@@ -339,7 +341,7 @@ class Segment(Block):
             self.hasher = None
         self.worth_below = (self.live_bytes if self.generation else self.size) // 2
         self.file.tail.clear()
-        if self.filed is None:
+        if self.spilled is None:
             # Without the columns' spare capacity.
             self.sizes = self.sizes[:]
             self.subject_ids = self.subject_ids[:]
@@ -386,7 +388,7 @@ class Segment(Block):
         return before[start - base :] + waiting, start
 
     def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
-        if self.filed is not None:
+        if self.spilled is not None:
             with suppress(OSError, DamagedSegmentError):  # The columns tell as well.
                 message = self._peek(row)
                 if message is not None and (number := numbers.get(message.subject)) is not None:
@@ -400,17 +402,17 @@ class Segment(Block):
         return message
 
     def _peek(self, row: int) -> StoredMessage | None:
-        """Return a message of a filed segment whose columns are released, and need not be read for so few.
+        """Return a message of a spilled segment whose columns are released, and need not be read for so few.
 
         A record tells by itself whether it is the right one.
         """
-        if self.filed is None or self.loader is None or self.peeks > _PEEKS_MAX or _is_set(self, "offsets"):
+        if self.spilled is None or self.loader is None or self.peeks > _PEEKS_MAX or _is_set(self, "offsets"):
             return None
         self.peeks += 1
-        place = self.loader.place_of(self, row)
-        if place is None or place[1] > self.size:
+        offsets = self.loader.offsets_of(self, row)
+        if offsets is None or offsets[1] > self.size:
             return None
-        offset, end = place
+        offset, end = offsets
         message = unpack_message(first_record(self.file.read(end - offset, offset)), self.seed)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
 
@@ -435,10 +437,10 @@ class Segment(Block):
         if rows[-1] - rows[0] + 1 == len(rows):
             return self.load_run(rows[0], rows[-1] + 1, max(max_bytes, _READ_SPAN), names)
         messages: list[StoredMessage] = []
-        place = 0
-        while place < len(rows):
-            stop = _span(self.offsets, self.sizes, rows, place)
-            part = rows[place:stop]
+        position = 0
+        while position < len(rows):
+            stop = _span(self.offsets, self.sizes, rows, position)
+            part = rows[position:stop]
             messages += _load_span(
                 self,
                 [self.sequence_of(row) for row in part],
@@ -450,7 +452,7 @@ class Segment(Block):
             )
             if len(messages) < stop:
                 break
-            place = stop
+            position = stop
         return messages
 
 
@@ -499,11 +501,11 @@ def _load_before_fault(
     return messages
 
 
-def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -> int:
+def _span(offsets: array[int], sizes: array[int], rows: list[int], position: int) -> int:
     """Return the place up to which rows lie close enough for one read."""
-    begin = offsets[rows[place]]
-    end = begin + sizes[rows[place]]
-    for at in range(place + 1, len(rows)):
+    begin = offsets[rows[position]]
+    end = begin + sizes[rows[position]]
+    for at in range(position + 1, len(rows)):
         offset = offsets[rows[at]]
         if offset - end > _READ_GAP or offset - begin > _READ_SPAN:
             return at

@@ -42,10 +42,10 @@ class SegmentChain:
         """Go on behind what the index holds: make the last segment ready for the next append, or roll."""
         index = self._index
         active = index.active
-        if active.filed is None and not active.live and active.sequences is None:
+        if active.spilled is None and not active.live and active.sequences is None:
             self.move_on()
         elif (
-            active.filed is not None
+            active.spilled is not None
             or active.sequences is not None
             or active.is_damaged
             or active.first + len(active.live) <= index.last_sequence
@@ -88,21 +88,21 @@ class SegmentChain:
             on_full()
         self.full.clear()
 
-    def take_back_above(self, sequence: int) -> None:
+    def roll_back_above(self, sequence: int) -> None:
         """Take back the rows above a sequence and the segments begun for them, of which nothing is in the files."""
         self.full.clear()
         index = self._index
         while index.last_sequence > sequence:
-            self._take_back_last(sequence)
-        while not index.active.size and not index.active.live and self._goes_on_in_previous(sequence):
+            self._roll_back_last(sequence)
+        while not index.active.size and not index.active.live and self._fits_previous(sequence):
             self._drop_newest()
 
-    def _take_back_last(self, target: int) -> None:
+    def _roll_back_last(self, target: int) -> None:
         """Take back the newest row, or the newest segment when it has none."""
         index = self._index
         active = index.active
         if not active.live:
-            if not active.size and self._goes_on_in_previous(target):
+            if not active.size and self._fits_previous(target):
                 self._drop_newest()
                 index.last_sequence = max(index.active.first + len(index.active.live) - 1, target)
             else:
@@ -111,14 +111,14 @@ class SegmentChain:
             return
         index.last_sequence = active.first + len(active.live) - 1
         if index.last_sequence > target:
-            index.take_back_last()
+            index.roll_back_last()
 
-    def _goes_on_in_previous(self, target: int) -> bool:
+    def _fits_previous(self, target: int) -> bool:
         """Return whether the segment before the newest can take the message after `target`: its rows are dense."""
         if len(self._index.blocks) < 2:
             return False
         previous = self._index.blocks[-2]
-        if previous.filed is not None:
+        if previous.spilled is not None:
             return False
         return previous.sequences is None and previous.first + len(previous.live) > target
 
@@ -133,7 +133,9 @@ class SegmentChain:
         try:
             file.disk.remove(file.path)
         except OSError as error:
-            self._durability.not_undone("remove what a failed write left", error, partial(file.disk.remove, file.path))
+            self._durability.roll_back_failed(
+                "remove what a failed write left", error, partial(file.disk.remove, file.path)
+            )
         self._durability.forget(segment)
         self._index.drop_block(segment)
         active = self._index.active

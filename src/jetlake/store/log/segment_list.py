@@ -224,7 +224,7 @@ class SegmentList:
             if change.segments is None:
                 size = self._append(change)
             else:
-                size = self._write_anew(change.segments, change.lost, change.torn)
+                size = self._rewrite(change.segments, change.lost, change.torn)
         except OSError as error:
             if error.errno in NO_ROOM:
                 self._give_up(change.number)
@@ -251,7 +251,7 @@ class SegmentList:
             self._name_is_safe = True
         return self._size + len(data)
 
-    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range], torn: frozenset[int]) -> int:
+    def _rewrite(self, segments: list[tuple[int, int, int]], lost: list[Range], torn: frozenset[int]) -> int:
         entries = [_ENTRY.pack(number, _BEGUN, first, end) for number, first, end in segments]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         entries += [_ENTRY.pack(number, _TORN, 0, 0) for number, _, _ in segments if number in torn]
@@ -263,7 +263,7 @@ class SegmentList:
 
     def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
         key = self._key
-        return b"".join(_sealed(entry, offset + place * _ENTRY_SIZE, key) for place, entry in enumerate(entries))
+        return b"".join(_sealed(entry, offset + position * _ENTRY_SIZE, key) for position, entry in enumerate(entries))
 
     def drop(self) -> None:
         """Give the disk back what the list takes, unless it tells of losses; the next sync writes it anew if it can."""

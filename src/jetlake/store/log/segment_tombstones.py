@@ -12,7 +12,7 @@ class SegmentTombstones:
 
     Attributes:
         low, high: all covered sequences lie between these; 0 when there is no tombstone.
-        ranges: first and last sequence of each tombstone in turn, until the segment has an index piece.
+        ranges: first and last sequence of each tombstone in turn, until the segment has a segment index.
     """
 
     __slots__ = ("high", "low", "ranges")

@@ -1,13 +1,13 @@
-"""The redo log's bytes: a file's header, entries, and their pieces; `docs/formats.md` draws them.
+"""The redo log's bytes: a file's header, entries, and their parts; `docs/formats.md` draws them.
 
 Little-endian, without padding. A file begins with two places for its header, used in turns, so that a torn write leaves
 the one before; entries follow::
 
     header  "JLRH" | version 2 | blocks 2 | turn 8 | salt 8 | hash 8
-    entry   mark 4 | body length 4 | hash 8 | pieces
-    piece   folder length 2 | key 8 | segment 4 | generation 4 | offset 4 | data length 4 | folder | data
+    entry   mark 4 | body length 4 | hash 8 | parts
+    part   folder length 2 | key 8 | segment 4 | generation 4 | offset 4 | data length 4 | folder | data
 
-The hash of an entry is xxh3 over its pieces, seeded with the file's random salt and the entry's place, so that bytes of
+The hash of an entry is xxh3 over its parts, seeded with the file's random salt and the entry's place, so that bytes of
 an earlier use of the file, or from elsewhere, are no entry here. The mark depends on the salt too: no message can hold
 what a search for the next entry would have to look at.
 """
@@ -26,14 +26,14 @@ __all__ = [
     "FIRST_ENTRY",
     "FORMAT_VERSION",
     "Header",
-    "Piece",
+    "RedoPart",
     "find_entries",
     "find_header",
     "is_shortened",
     "is_unused",
     "pack_entry",
-    "pack_piece",
-    "unpack_pieces",
+    "pack_part",
+    "unpack_parts",
 ]
 
 FORMAT_VERSION = 1
@@ -48,7 +48,7 @@ _HEADER_MAGIC = b"JLRH"
 _ENTRY = struct.Struct("<4sIQ")
 _ENTRY_MAGIC = b"JLRE"
 _MARK_SIZE = 4
-_PIECE = struct.Struct("<HQIIII")
+_PART = struct.Struct("<HQIIII")
 _HEADER_PLACE = 512
 _HASH = struct.Struct("<Q")
 _SEED_MASK = (1 << 64) - 1
@@ -73,7 +73,7 @@ class Header(NamedTuple):
         return body + _HASH.pack(xxh3_64_intdigest(body))
 
     @property
-    def place(self) -> int:
+    def offset(self) -> int:
         """Where in the file it is written."""
         return self.turn % 2 * _HEADER_PLACE
 
@@ -99,7 +99,7 @@ def is_shortened(data: bytes, header: Header) -> bool:
     """
     if len(data) >= header.blocks * BLOCK_BYTES:
         return False
-    places = [data[place : place + _HEADER_PLACE] for place in (0, _HEADER_PLACE)]
+    places = [data[offset : offset + _HEADER_PLACE] for offset in (0, _HEADER_PLACE)]
     return all(map(Header.unpack, places)) or data.count(0, FIRST_ENTRY) < len(data) - FIRST_ENTRY
 
 
@@ -109,7 +109,7 @@ def is_unused(data: bytes) -> bool:
     return _HEADER_MAGIC.startswith(header[: len(_HEADER_MAGIC)]) and entries.count(0) == len(entries)
 
 
-class Piece(NamedTuple):
+class RedoPart(NamedTuple):
     """Records that were appended to a segment.
 
     Attributes:
@@ -127,27 +127,27 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def pack_piece(folder: bytes, key: int, number: int, generation: int, offset: int, data: bytes) -> bytes:
-    """Return the bytes of a piece."""
-    return _PIECE.pack(len(folder), key, number, generation, offset, len(data)) + folder + data
+def pack_part(folder: bytes, key: int, number: int, generation: int, offset: int, data: bytes) -> bytes:
+    """Return the bytes of a part."""
+    return _PART.pack(len(folder), key, number, generation, offset, len(data)) + folder + data
 
 
-def unpack_pieces(body: bytes) -> Iterator[Piece]:
-    """Return the pieces of an entry that is known to be whole."""
+def unpack_parts(body: bytes) -> Iterator[RedoPart]:
+    """Return the parts of an entry that is known to be whole."""
     at = 0
-    while at + _PIECE.size <= len(body):
-        folder_length, key, number, generation, offset, length = _PIECE.unpack_from(body, at)
-        at += _PIECE.size
+    while at + _PART.size <= len(body):
+        folder_length, key, number, generation, offset, length = _PART.unpack_from(body, at)
+        at += _PART.size
         folder = body[at : at + folder_length].decode(errors="replace")
         at += folder_length
-        yield Piece(folder, key, number, generation, offset, body[at : at + length])
+        yield RedoPart(folder, key, number, generation, offset, body[at : at + length])
         at += length
 
 
-def pack_entry(pieces: list[bytes], salt: int, place: int) -> bytes:
+def pack_entry(parts: list[bytes], salt: int, offset: int) -> bytes:
     """Return the bytes of an entry that is written at that place of its file."""
-    body = b"".join(pieces)
-    return _ENTRY.pack(_mark_of(salt), len(body), xxh3_64_intdigest(body, salt + place & _SEED_MASK)) + body
+    body = b"".join(parts)
+    return _ENTRY.pack(_mark_of(salt), len(body), xxh3_64_intdigest(body, salt + offset & _SEED_MASK)) + body
 
 
 def _mark_of(salt: int) -> bytes:

@@ -33,9 +33,9 @@ class RedoStore(Protocol):
     """A store whose appends the redo log may take."""
 
     def take_redo(self) -> bytes | None:
-        """Return what was flushed and is neither synced nor in the redo log, as a piece.
+        """Return what was flushed and is neither synced nor in the redo log, as a part.
 
-        None when only a sync makes the store durable; empty when there is nothing. Whoever takes a piece and fails to
+        None when only a sync makes the store durable; empty when there is nothing. Whoever takes a part and fails to
         make it durable syncs the store.
         """
         ...
@@ -134,7 +134,7 @@ class RedoLog(Generic[Store]):
                 files.append(RedoFile(handle, self._next_header()))
                 self._disk.truncate(handle, 0)
                 self._disk.write(handle, bytes(self._file_bytes), 0)
-                self._disk.write(handle, files[-1].header.pack(), files[-1].header.place)
+                self._disk.write(handle, files[-1].header.pack(), files[-1].header.offset)
                 self._disk.sync(handle)
             self._disk.sync_folder(self._folder)
             self._disk.close(self._disk.open(self._folder / MADE_NAME, create=True))
@@ -151,7 +151,7 @@ class RedoLog(Generic[Store]):
     def _next_header(self, after: Header | None = None) -> Header:
         """Return a header for another place in the file than the one before."""
         self._turn += 1
-        if after is not None and after.place == Header(self._turn, 0).place:
+        if after is not None and after.offset == Header(self._turn, 0).offset:
             self._turn += 1
         salt = int.from_bytes(self._random_bytes(8), "little")
         return Header(self._turn, salt, self._file_bytes // BLOCK_BYTES)
@@ -160,7 +160,7 @@ class RedoLog(Generic[Store]):
         """Return whether the next entry fits, whatever is in it."""
         return self._current is not None and self._current.end + self._entry_bytes_max <= self._file_bytes
 
-    def append(self, stores: Sequence[Store], pieces: list[bytes]) -> Callable[[], None]:
+    def append(self, stores: Sequence[Store], parts: list[bytes]) -> Callable[[], None]:
         """Write what was taken of stores as one entry, and return what syncs it, in another thread.
 
         Raises:
@@ -170,7 +170,7 @@ class RedoLog(Generic[Store]):
         assert file is not None
         file.is_free = False
         file.stores.update(dict.fromkeys(stores))
-        entry = pack_entry(pieces, file.header.salt, file.end)
+        entry = pack_entry(parts, file.header.salt, file.end)
         self._disk.write(file.handle, entry, file.end)
         file.end += len(entry)
         return partial(self._sync, file.handle)
@@ -216,7 +216,7 @@ class RedoLog(Generic[Store]):
                 refused.append((store, error))
         if not refused:
             file.header = self._next_header(after=file.header)
-            self._disk.write(file.handle, file.header.pack(), file.header.place)
+            self._disk.write(file.handle, file.header.pack(), file.header.offset)
             self._disk.sync(file.handle)
             file.wipe_end = max(file.wipe_end, file.end)
             if wipes:
@@ -225,7 +225,7 @@ class RedoLog(Generic[Store]):
                 file.wipe_end = FIRST_ENTRY
         return refused
 
-    def begin_anew(self, file: RedoFile[Store]) -> None:
+    def reset(self, file: RedoFile[Store]) -> None:
         """Let entries go to a file again whose checkpoint has succeeded."""
         file.stores = {}
         file.end = FIRST_ENTRY

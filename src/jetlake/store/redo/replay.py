@@ -18,12 +18,12 @@ from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.redo.redo_format import (
     Header,
-    Piece,
+    RedoPart,
     find_entries,
     find_header,
     is_shortened,
     is_unused,
-    unpack_pieces,
+    unpack_parts,
 )
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, MADE_NAME, unmark
 
@@ -95,13 +95,13 @@ def _replay_files(
     for _, (name, bodies, damaged_bytes) in sorted(contents.items()):
         if damaged_bytes:
             refuse(name, f"{damaged_bytes} bytes of the redo log are damaged")
-        for store, pieces in _by_segment(bodies).items():
+        for store, parts in _by_segment(bodies).items():
             try:
-                _replay_segment(disk, folder, pieces)
+                _replay_segment(disk, folder, parts)
             except OSError as error:
                 needed.add(name)
                 if error.errno not in _READ_ONLY:  # What nobody can write to can be read as it is.
-                    behind.add(pieces[0].folder)
+                    behind.add(parts[0].folder)
                 refusals.append(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
     try:
         if set(names) - needed:
@@ -138,27 +138,27 @@ def _fault_of(data: bytes | None, header: Header | None) -> str:
     return ""
 
 
-def _by_segment(bodies: list[bytes]) -> dict[str, list[Piece]]:
-    """Return the pieces of entries, those of each segment together and in order."""
-    found: dict[tuple[str, int, int, int], list[Piece]] = {}
+def _by_segment(bodies: list[bytes]) -> dict[str, list[RedoPart]]:
+    """Return the parts of entries, those of each segment together and in order."""
+    found: dict[tuple[str, int, int, int], list[RedoPart]] = {}
     for body in bodies:
-        for piece in unpack_pieces(body):
-            found.setdefault(piece[:4], []).append(piece)
+        for part in unpack_parts(body):
+            found.setdefault(part[:4], []).append(part)
     return {
-        f"{folder}/{segment_name(number)} ({key:x}, {generation})": pieces
-        for (folder, key, number, generation), pieces in found.items()
+        f"{folder}/{segment_name(number)} ({key:x}, {generation})": parts
+        for (folder, key, number, generation), parts in found.items()
     }
 
 
-def _replay_segment(disk: Disk, folder: Path, pieces: list[Piece]) -> None:
+def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
     """Write what a segment lacks, unless its stream is gone or the segment was rewritten, which needs none of it.
 
     Raises:
         OSError: the disk refused.
     """
-    first = pieces[0]
-    place = _place_of(disk, folder, first.folder)
-    if place is None or not disk.is_file(path := place / segment_name(first.number)):
+    first = parts[0]
+    store_folder = _store_folder(disk, folder, first.folder)
+    if store_folder is None or not disk.is_file(path := store_folder / segment_name(first.number)):
         return
     handle = disk.open(path)
     try:
@@ -172,31 +172,31 @@ def _replay_segment(disk: Disk, folder: Path, pieces: list[Piece]) -> None:
         if table_of(disk, handle) is not None:
             return  # Compressed, as only a segment is that was synced.
         # What the mark says was synced may have been overwritten since.
-        mark_file = MarkFile(disk, place / MARK_NAME, first.key)
+        mark_file = MarkFile(disk, store_folder / MARK_NAME, first.key)
         mark = mark_file.read(first.key)
         if mark.key != first.key:
             mark = Mark()
         is_whole = True
         last = mark.synced
-        for piece in pieces:
-            if (piece.number, piece.offset + len(piece.data)) > mark.safe_end:
+        for part in parts:
+            if (part.number, part.offset + len(part.data)) > mark.safe_end:
                 # Also what is there already: nobody knows whether that is safe.
-                data = _merged(piece, disk.read(handle, len(piece.data), piece.offset))
-                disk.write(handle, data, piece.offset)
-                is_whole = is_whole and len(data) == len(piece.data)
-                last = max(last, scan(data, 0, seed_of(piece.key, piece.number), 0).highest)
+                data = _merged(part, disk.read(handle, len(part.data), part.offset))
+                disk.write(handle, data, part.offset)
+                is_whole = is_whole and len(data) == len(part.data)
+                last = max(last, scan(data, 0, seed_of(part.key, part.number), 0).highest)
         disk.sync(handle)
     finally:
         disk.close(handle)
     if is_whole:
         # All before was acknowledged: what a damaged entry does not give back is lost, and not merely unwritten.
-        end = max(piece.offset + len(piece.data) for piece in pieces)
+        end = max(part.offset + len(part.data) for part in parts)
         mark_file.synced(last, max(mark.safe_end, (first.number, end)))
         mark_file.sync()
     mark_file.close()
 
 
-def _place_of(disk: Disk, folder: Path, name: str) -> Path | None:
+def _store_folder(disk: Disk, folder: Path, name: str) -> Path | None:
     """Return a store's folder; None when there is none, or the name is not one that a store has."""
     parts = name.split("/")
     if len(parts) != 4 or any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -208,16 +208,16 @@ def _place_of(disk: Disk, folder: Path, name: str) -> Path | None:
     return folder
 
 
-def _merged(piece: Piece, there: bytes) -> bytes:
-    """Return a piece's records, with those of the segment where they are good: some may have been erased since."""
-    if there == piece.data:
+def _merged(part: RedoPart, there: bytes) -> bytes:
+    """Return a part's records, with those of the segment where they are good: some may have been erased since."""
+    if there == part.data:
         return there
-    seed = seed_of(piece.key, piece.number)
+    seed = seed_of(part.key, part.number)
     parts = []
     at = 0
-    while (record := unpack(piece.data, at, seed)) is not None:
+    while (record := unpack(part.data, at, seed)) is not None:
         if (other := unpack(there, at, seed)) is None:
-            parts.append(piece.data[at : record.end])
+            parts.append(part.data[at : record.end])
         elif other.end == record.end:
             parts.append(there[at : record.end])
         else:

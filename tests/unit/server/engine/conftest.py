@@ -11,7 +11,7 @@ from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.engine.storage.storage import MemoryHome, MemoryStorage
+from jetlake.server.engine.storage.storage import MemoryStorage, MemoryStreamStorage
 from jetlake.store.memory_store import MemoryStore
 from jetlake.testing.clock import ManualClock
 
@@ -58,9 +58,9 @@ class DurableStore(MemoryStore):
 
 class DurableStorage(MemoryStorage):
     def create(self, account, config, created_ns, *, held=False):
-        home = MemoryHome()
-        home.store = DurableStore()
-        return home
+        storage = MemoryStreamStorage()
+        storage.store = DurableStore()
+        return storage
 
 
 class Harness:

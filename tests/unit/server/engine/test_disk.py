@@ -109,9 +109,9 @@ def test_a_stream_without_ids_is_not_searched_for_them(machine, monkeypatch):
         machine.server.store("s.a", b"", {"k": "v"})
     machine.kill()
     stream = machine.server.jetstream.streams["S"]
-    assert stream.home.load_ids() is None
+    assert stream.storage.load_ids() is None
     machine.server.store("s.a", b"", {"Nats-Msg-Id": "one"})
-    assert stream.home.load_ids() is not None
+    assert stream.storage.load_ids() is not None
 
 
 def test_damaged_ids_are_read_from_the_messages(machine):
@@ -372,7 +372,7 @@ def stored(machine):
 
 
 @pytest.mark.parametrize("retention", ["interest", "workqueue"])
-@pytest.mark.parametrize("ending", ["create", "create in memory", "delete", "mend"])
+@pytest.mark.parametrize("ending", ["create", "create in memory", "delete", "retry"])
 def test_a_consumer_without_a_readable_configuration_keeps_its_messages(machine, retention, ending):
     machine.server.create(retention=retention)
     create_consumer(machine, "lost", filter_subject="s.l")
@@ -392,7 +392,7 @@ def test_a_consumer_without_a_readable_configuration_keeps_its_messages(machine,
     machine.server.api("CONSUMER.DELETE.S.other")
     assert len(machine.reports) == 2
     assert stored(machine) == (4 if retention == "interest" else 2)
-    if ending == "mend":
+    if ending == "retry":
         machine.server.engine.close()
         damage_meta(machine, "/consumers/lost/", back=True)
         machine.start()
@@ -447,7 +447,7 @@ def test_a_folder_that_cannot_be_read_sets_its_stream_aside(machine, place, oper
     machine.disk.fault = refuse
     machine.start()
     if (place, operation) == ("S/consumers", "open"):
-        assert machine.server.jetstream.streams["S"].home.missing == {"c"}
+        assert machine.server.jetstream.streams["S"].storage.missing == {"c"}
         assert finish(machine.server.engine.store_faults()) == ["consumer in c of stream S of account $G is set aside"]
     else:
         assert sorted(machine.server.jetstream.streams) == ["T"]

@@ -209,25 +209,25 @@ async def test_the_disk_begins_with_what_is_synced_alone(monkeypatch):
         await asyncio.wait_for(ended.wait(), 10)
 
     monkeypatch.setattr(committer_module, "_QUICK_S", 60)
-    lone, other = Store(), Store()
-    await commit_all(lone)
-    assert begun == [lone]
-    await commit_all(lone, other)
-    assert begun == [lone], "two are flushed"
-    lone.gate.clear()
-    commit.mark(lone)
+    only_subscription, other = Store(), Store()
+    await commit_all(only_subscription)
+    assert begun == [only_subscription]
+    await commit_all(only_subscription, other)
+    assert begun == [only_subscription], "two are flushed"
+    only_subscription.gate.clear()
+    commit.mark(only_subscription)
     commit.flush()
     committer.kick()
     commit.mark(other)
     commit.flush()
-    assert begun == [lone, lone], "one is being synced"
-    lone.gate.set()
+    assert begun == [only_subscription, only_subscription], "one is being synced"
+    only_subscription.gate.set()
     await commit_all()
     monkeypatch.setattr(committer_module, "_QUICK_S", 0)
-    await commit_all(lone)
-    assert begun == [lone] * 3
-    await commit_all(lone)
-    assert begun == [lone] * 3, "the last sync was slow"
+    await commit_all(only_subscription)
+    assert begun == [only_subscription] * 3
+    await commit_all(only_subscription)
+    assert begun == [only_subscription] * 3, "the last sync was slow"
     await committer.stop()
 
 

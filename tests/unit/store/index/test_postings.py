@@ -1,8 +1,8 @@
-"""Postings of one block, and the masks by which blocks are passed by."""
+"""Postings of one block, and the Bloom filters by which blocks are passed by."""
 
 from random import Random
 
-from jetlake.store.index.postings import Postings, subject_mask, within_mask
+from jetlake.store.index.postings import Postings, bloom_filter, bloom_may_contain
 
 
 def test_sequences_are_found_by_subject() -> None:
@@ -20,6 +20,6 @@ def test_dead_sequences_and_subjects_without_others_are_left_out() -> None:
 
 def test_a_mask_never_denies_a_subject_and_mostly_denies_others() -> None:
     numbers = Random(1).sample(range(1_000_000), 100)
-    mask = subject_mask(numbers)
-    assert all(within_mask(mask, number) for number in numbers)
-    assert sum(within_mask(mask, number) for number in range(2048)) <= 100
+    bloom = bloom_filter(numbers)
+    assert all(bloom_may_contain(bloom, number) for number in numbers)
+    assert sum(bloom_may_contain(bloom, number) for number in range(2048)) <= 100

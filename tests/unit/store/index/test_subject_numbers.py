@@ -45,7 +45,7 @@ def test_a_step_does_not_change_what_is_asked_in_between(numbers: SubjectNumbers
     assert not numbers.unpack_step()
 
 
-def test_a_free_number_is_not_given_away_before_pieces_have_claimed_theirs(numbers: SubjectNumbers) -> None:
+def test_a_free_number_is_not_given_away_before_segment_indexes_have_claimed_theirs(numbers: SubjectNumbers) -> None:
     assert numbers.claim([1, 3], [b"claimed", b"ccc"])
     assert numbers.add(b"from the log") == 6
     numbers.find_free()

@@ -75,7 +75,7 @@ def test_one_that_fails_stops_the_store_until_what_is_in_doubt_is_written_again(
     with pytest.raises(StoreError):
         append(store)
     assert store.begin_file_sync() is None
-    store.mend()
+    store.retry()
     assert store.begin_file_sync() is None, "only a sync writes again"
     store.sync()
     assert store.failure is None and store._log.durability.synced_sequence == 2

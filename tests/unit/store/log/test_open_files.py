@@ -87,9 +87,9 @@ def test_the_redo_log_takes_nothing_of_a_store_that_will_soon_give_its_handle_ba
     taken = []
     for _ in range(10):
         write(busy, b"busy")
-        if (piece := busy.take_redo()) is None:
+        if (index_file := busy.take_redo()) is None:
             busy.sync()
-        taken.append(piece is not None)
+        taken.append(index_file is not None)
     assert not taken[0] and taken[-1]
 
 
@@ -141,12 +141,12 @@ def test_an_idle_store_that_cannot_be_made_safe_says_so_itself(disk):
 
 def test_a_handle_that_another_thread_syncs_is_not_taken_from_it(disk):
     first, *others = open_stores(disk)
-    entered, go_on = threading.Event(), threading.Event()
+    entered, step = threading.Event(), threading.Event()
 
     def fault(operation, path):
         if operation == "sync" and "/data/0/" in str(path):
             entered.set()
-            assert go_on.wait(10)
+            assert step.wait(10)
 
     disk.fault = fault
     write(first, b"x")
@@ -157,7 +157,7 @@ def test_a_handle_that_another_thread_syncs_is_not_taken_from_it(disk):
         write(store, b"x")
     writer = threading.Thread(target=write, args=(others[LIMIT - 1], b"x"))
     writer.start()
-    go_on.set()
+    step.set()
     thread.join(10)
     writer.join(10)
     assert first.failure is None and not first.needs_sync()

@@ -100,7 +100,7 @@ def test_what_the_disk_refuses_fails_the_sync_and_is_written_again(store, disk):
             store.sync()
         assert store.failure is not None
         store.begin_writeback()
-        store.mend()
+        store.retry()
         store.sync()
         assert store.failure is None
     assert len(disk.begun) == 8, "nothing is begun while nobody knows what the disk has"

@@ -11,27 +11,27 @@ from jetlake.store.redo.redo_format import (
     find_header,
     is_unused,
     pack_entry,
-    pack_piece,
+    pack_part,
 )
-from jetlake.store.redo.redo_format import unpack_pieces as unpack
+from jetlake.store.redo.redo_format import unpack_parts as unpack
 
 SALT = 2**64 - 3
 PIECES = [
-    pack_piece(b"A/streams/S/msgs", 7, 1, 0, 44, b"first"),
-    pack_piece(b"A/streams/T/msgs", 2**64 - 1, 2**32 - 1, 2, 4096, b"second"),
+    pack_part(b"A/streams/S/msgs", 7, 1, 0, 44, b"first"),
+    pack_part(b"A/streams/T/msgs", 2**64 - 1, 2**32 - 1, 2, 4096, b"second"),
 ]
 
 
 @pytest.fixture
 def data():
-    """A file with three entries, of two pieces, one and none."""
+    """A file with three entries, of two parts, one and none."""
     file = bytearray(FIRST_ENTRY)
-    for pieces in (PIECES, PIECES[1:], []):
-        file += pack_entry(pieces, SALT, len(file))
+    for parts in (PIECES, PIECES[1:], []):
+        file += pack_entry(parts, SALT, len(file))
     return bytes(file)
 
 
-def test_pieces_come_back(data):
+def test_parts_come_back(data):
     bodies, damaged_bytes = find_entries(data + bytes(100), SALT)
     assert bodies == [b"".join(PIECES), PIECES[1], b""] and damaged_bytes == 0
     first, second = unpack(bodies[0])
@@ -85,9 +85,9 @@ def test_the_newer_header_counts_and_a_torn_one_leaves_the_one_before():
     file = bytearray(FIRST_ENTRY)
     assert find_header(bytes(file)) is None
     for header in (old, new):
-        file[header.place : header.place + len(header.pack())] = header.pack()
+        file[header.offset : header.offset + len(header.pack())] = header.pack()
     assert find_header(bytes(file)) == new
-    for place in range(new.place, new.place + len(new.pack())):
+    for place in range(new.offset, new.offset + len(new.pack())):
         torn = bytearray(file)
         torn[place] ^= 0x10
         assert find_header(bytes(torn)) == old
@@ -96,7 +96,7 @@ def test_the_newer_header_counts_and_a_torn_one_leaves_the_one_before():
 def test_a_file_whose_first_header_was_cut_short_had_no_entry(data):
     for header in (Header(1, 10), Header(2, 20)):
         for size in range(len(header.pack())):
-            file = bytes(header.place) + header.pack()[:size]
+            file = bytes(header.offset) + header.pack()[:size]
             assert find_header(file) is None and is_unused(file) and is_unused(file + bytes(9000))
             assert not is_unused(file.ljust(FIRST_ENTRY, b"\0") + data[FIRST_ENTRY:])
     assert not is_unused(b"somebody's file")

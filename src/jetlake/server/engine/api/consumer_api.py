@@ -112,7 +112,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         request.after_answer.append(consumer.release)
     if existing is not None:
         yield from stream.retention.finish_sweep()
-        promise_again(request, existing.home)
+        promise_again(request, existing.storage)
     request.awaits.extend(_awaited(consumer, is_new=existing is None))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
@@ -180,8 +180,8 @@ def _awaited(consumer: Consumer, *, is_new: bool) -> list[Syncable | None]:
     store = stream.store if stream.store.durable else None
     if store is not None and does_without(stream, consumer.config, store.failure):
         store = None
-    home = consumer.home
-    return [stream.home.place, store, home.written if is_new and not is_promised(consumer) else home.place]
+    storage = consumer.storage
+    return [stream.storage.folder, store, storage.written if is_new and not is_promised(consumer) else storage.folder]
 
 
 def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
@@ -274,7 +274,7 @@ def consumer_info(consumer: Consumer) -> ConsumerInfo:
 def consumer_delete(request: ApiRequest) -> Steps[ConsumerDeleteReply]:
     """Handle `CONSUMER.DELETE`, also for a consumer that could not be opened."""
     stream = request.jetstream.stream(request.stream)
-    if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
+    if request.consumer not in stream.consumers and stream.storage.remove_missing(request.consumer):
         stream.retention.sweep()
     else:
         request.awaits.append(_consumer(request).close(deleted=True))
@@ -287,7 +287,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     body = request.body or ConsumerPauseRequest()
     consumer = _consumer(request)
     until = utc_time(body.pause_until) if body.pause_until and body.pause_until != ZERO_TIME else None
-    request.awaits.append(consumer.home.place)
+    request.awaits.append(consumer.storage.folder)
     consumer.pause(with_stored_metadata(replace(consumer.config, pause_until=until)))
     return ConsumerPauseReply(
         paused=consumer.is_paused(request.now_ns),
@@ -316,8 +316,8 @@ def consumer_reset(request: ApiRequest) -> Steps[ConsumerResetReply]:
     yield from consumer.stream.retention.finish_sweep()
     if find_value(request.header, _STREAM_IDENTITY) is not None:
         _exchange_identity(request, consumer.stream, is_checked=False)
-    if consumer.home.place is not None:
-        request.awaits.extend((consumer.home.place, consumer.journal.file))
+    if consumer.storage.folder is not None:
+        request.awaits.extend((consumer.storage.folder, consumer.journal.file))
     return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)
 
 

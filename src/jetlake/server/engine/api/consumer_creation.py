@@ -14,7 +14,7 @@ from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT
 from jetlake.server.engine.consumer.consumer import Consumer, filter_of
 from jetlake.server.engine.consumer.cursor import StartPosition, start_position
 from jetlake.server.engine.routing.advisories import Advisories
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps
@@ -55,12 +55,12 @@ def create_consumer(stream: Stream, advisories: Advisories, config: ConsumerConf
         start=start.sequence,
         resume=start.resume,
     )
-    had_missing = bool(stream.home.missing)
-    home = stream.home.create_consumer(record)
-    consumer = _make(stream, advisories, record, home, start, subject_filter)
-    if home.place is not None and stream.visible_sequence < start.sequence - 1:
+    had_missing = bool(stream.storage.missing)
+    storage = stream.storage.create_consumer(record)
+    consumer = _make(stream, advisories, record, storage, start, subject_filter)
+    if storage.folder is not None and stream.visible_sequence < start.sequence - 1:
         # The same for a power cut: the consumer is on disk only after the messages that it starts behind.
-        for written in (home.written, home.place):
+        for written in (storage.written, storage.folder):
             assert written is not None
             stream.services.commit.order(stream.store, written)
         consumer.journal.write_after(stream.store)
@@ -79,31 +79,31 @@ def does_without(stream: Stream, config: ConsumerConfig, refusal: StoreError | N
     """
     if refusal is None or not config.mem_storage:
         return False
-    stream.store.take_back(refusal)
+    stream.store.roll_back(refusal)
     return True
 
 
 def recover_consumers(stream: Stream, advisories: Advisories) -> None:
     """Open the stream's consumers from disk, at the positions in their journals."""
-    for record, home in stream.home.recover_consumers():
-        consumer = _make(stream, advisories, record, home, StartPosition(record.start), filter_of(record.config))
+    for record, storage in stream.storage.recover_consumers():
+        consumer = _make(stream, advisories, record, storage, StartPosition(record.start), filter_of(record.config))
         try:
             consumer.restore(record.resume)
         except StoreError as error:
-            stream.home.set_aside(record.name, str(error))
+            stream.storage.set_aside(record.name, str(error))
             continue
         _add(stream, consumer)
 
 
 def adopt_consumer(
-    stream: Stream, advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, state: ConsumerState
+    stream: Stream, advisories: Advisories, record: ConsumerRecord, storage: ConsumerStorage, state: ConsumerState
 ) -> None:
     """Add a consumer whose files are written, at the position that they hold."""
-    consumer = _make(stream, advisories, record, home, StartPosition(record.start), filter_of(record.config))
+    consumer = _make(stream, advisories, record, storage, StartPosition(record.start), filter_of(record.config))
     try:
         consumer.continue_from(state, record.resume)
     except StoreError as error:
-        stream.home.set_aside(record.name, str(error))
+        stream.storage.set_aside(record.name, str(error))
     else:
         _add(stream, consumer)
 
@@ -118,7 +118,7 @@ def is_promised(consumer: Consumer) -> bool:
 
 def _make_durable(consumer: Consumer) -> None:
     """Write and sync a new consumer, and delete it again when that fails."""
-    home, commit = consumer.home, consumer.services.commit
+    storage, commit = consumer.storage, consumer.services.commit
 
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
@@ -126,7 +126,7 @@ def _make_durable(consumer: Consumer) -> None:
             consumer.hold()
             _remove_refused(consumer, consumer.services.clock.now_ns())
 
-    for syncable in (None if is_promised(consumer) else home.written, home.place):
+    for syncable in (None if is_promised(consumer) else storage.written, storage.folder):
         if syncable is not None:
             commit.mark_now(syncable)
             commit.when_durable(syncable, undo)
@@ -146,13 +146,13 @@ def _make(
     stream: Stream,
     advisories: Advisories,
     record: ConsumerRecord,
-    home: ConsumerHome,
+    storage: ConsumerStorage,
     start: StartPosition,
     subject_filter: SubjectFilter | None,
 ) -> Consumer:
     services = stream.services
     jitter_ns = _jitter_ns(record.config, services.random)
-    return Consumer(stream, services, advisories, record, home, start, subject_filter, jitter_ns=jitter_ns)
+    return Consumer(stream, services, advisories, record, storage, start, subject_filter, jitter_ns=jitter_ns)
 
 
 def _add(stream: Stream, consumer: Consumer) -> None:

@@ -214,7 +214,7 @@ class _BatchDelivery:
         """Send the next run; True when more follow."""
         stream = self._stream
         route = stream.account.route(self._reply)
-        if stream.is_closed or not route.takers:
+        if stream.is_closed or not route.recipients:
             return False
         if route.congested:
             stream.services.deliveries.wait_for_drain(self)

@@ -20,7 +20,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.snapshot.transfers import Transfers
 from jetlake.server.engine.sourcing.sourcing import Sourcing
-from jetlake.server.engine.storage.storage import Storage, StreamHome
+from jetlake.server.engine.storage.storage import Storage, StreamStorage
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
 from jetlake.store.steps import Steps, finish
@@ -95,8 +95,8 @@ class JetStream:
 
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
-        for config, created_ns, home in self._storage.recover(self.account.name):
-            stream = self._add(config, created_ns, home, self.services.clock.now_ns())
+        for config, created_ns, storage in self._storage.recover(self.account.name):
+            stream = self._add(config, created_ns, storage, self.services.clock.now_ns())
             finish(stream.capture())
             with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
                 recover_consumers(stream, self.advisories)
@@ -112,12 +112,12 @@ class JetStream:
 
     def create_stream(self, config: StreamConfig, now_ns: int) -> Steps[Stream]:
         """Create a stream with a configuration that has been checked; all but the first step capture its subjects."""
-        home = self._storage.create(self.account.name, config, now_ns)
-        stream = self._add(config, now_ns, home, now_ns)
+        storage = self._storage.create(self.account.name, config, now_ns)
+        stream = self._add(config, now_ns, storage, now_ns)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
-        if home.place is not None:
+        if storage.folder is not None:
             # The log of a stream with a first sequence tells that.
-            written: list[Syncable] = [home.place, stream.store] if stream.store.needs_flush() else [home.place]
+            written: list[Syncable] = [storage.folder, stream.store] if stream.store.needs_flush() else [storage.folder]
             for syncable in written:
                 self.services.commit.mark_now(syncable)
             self.services.commit.when_all_durable(written, partial(self._on_created, stream))
@@ -155,32 +155,32 @@ class JetStream:
         """
         from jetlake.server.engine.snapshot.loader import StreamLoader
 
-        home = self._storage.create(self.account.name, config, now_ns, held=True)
+        storage = self._storage.create(self.account.name, config, now_ns, held=True)
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
         usage.set_reserved(config.max_bytes)
-        return StreamLoader(home, config, usage, self.services.options.limits, self.limits, now_ns)
+        return StreamLoader(storage, config, usage, self.services.options.limits, self.limits, now_ns)
 
     def adopt(self, loader: StreamLoader, consumers: list[LoadedConsumer]) -> Stream:
-        """Show a loaded stream to everybody; it is durable once its home's `place` is.
+        """Show a loaded stream to everybody; it is durable once its storage's `folder` is.
 
         Raises:
             ApiError: another stream captures its subjects by now.
             StoreError: the disk refused; nobody has seen the stream.
         """
-        config, home = loader.config, loader.home
+        config, storage = loader.config, loader.storage
         finish(self.check_overlap(config))
         loader.usage.release()  # The stream counts from here on.
         if loader.created_ns != loader.begun_ns:
-            home.save(config, loader.created_ns)
-        home.release()
-        stream = self._add(config, loader.created_ns, home, self.services.clock.now_ns())
+            storage.save(config, loader.created_ns)
+        storage.release()
+        stream = self._add(config, loader.created_ns, storage, self.services.clock.now_ns())
         finish(stream.capture())
-        for record, consumer_home, state in consumers:
-            adopt_consumer(stream, self.advisories, record, consumer_home, state)
+        for record, consumer_storage, state in consumers:
+            adopt_consumer(stream, self.advisories, record, consumer_storage, state)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
-        if home.place is not None:
-            self.services.commit.mark_now(home.place)
-            self.services.commit.when_durable(home.place, partial(self._on_created, stream))
+        if storage.folder is not None:
+            self.services.commit.mark_now(storage.folder)
+            self.services.commit.when_durable(storage.folder, partial(self._on_created, stream))
         return stream
 
     def delete_stream(self, stream: Stream) -> Steps[Syncable | None]:
@@ -202,9 +202,9 @@ class JetStream:
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
         return removal
 
-    def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream:
+    def _add(self, config: StreamConfig, created_ns: int, storage: StreamStorage, now_ns: int) -> Stream:
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
-        stream = Stream(self.services, self.account, self.captured, usage, config, created_ns, home)
+        stream = Stream(self.services, self.account, self.captured, usage, config, created_ns, storage)
         stream.copying = Sourcing(stream)
         if stream.config.first_seq and not stream.store.first_sequence:
             stream.begin_at(stream.config.first_seq)

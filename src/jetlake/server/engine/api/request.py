@@ -11,8 +11,8 @@ from jetlake.model.encoding.fields import Value
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.engine.storage.consumer_home import ConsumerHome
-from jetlake.server.engine.storage.storage import StreamHome
+from jetlake.server.engine.storage.consumer_storage import ConsumerStorage
+from jetlake.server.engine.storage.storage import StreamStorage
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
@@ -63,10 +63,10 @@ def page(items: list[Any], offset: int, limit: int) -> tuple[int, tuple[Any, ...
     return offset, tuple(items[offset : offset + limit])
 
 
-def promise_again(request: ApiRequest, home: StreamHome | ConsumerHome) -> None:
+def promise_again(request: ApiRequest, storage: StreamStorage | ConsumerStorage) -> None:
     """Sync the folder of what is created again, if a start found it: its first creation may not have been answered."""
-    if home.is_adopted and home.place is not None:
-        request.jetstream.services.commit.mark_now(home.place)
+    if storage.is_adopted and storage.folder is not None:
+        request.jetstream.services.commit.mark_now(storage.folder)
 
 
 def is_empty_object(payload: bytes) -> bool:

@@ -151,8 +151,8 @@ def _answer(jetstream: JetStream, name: str, reply: bytes, error: ApiError | Non
             info = replace(stream_info(stream, jetstream.services.clock.now_ns()), domain="")
             _publish(jetstream, reply, encode(reply_of(StreamCreateReply, info)))
 
-    if stream.home.place is not None:
-        commit.when_durable(stream.home.place, told)
+    if stream.storage.folder is not None:
+        commit.when_durable(stream.storage.folder, told)
     else:
         commit.when_settled(lambda: told(None))
 

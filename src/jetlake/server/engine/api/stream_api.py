@@ -90,7 +90,7 @@ def stream_create(request: ApiRequest) -> Steps[StreamCreateReply]:
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
-        promise_again(request, existing.home)
+        promise_again(request, existing.storage)
         return _created(request, existing)
     return _created(request, (yield from jetstream.create_stream(config, request.now_ns)))
 
@@ -104,7 +104,7 @@ def _check_room(jetstream: JetStream, config: StreamConfig) -> None:
 
 
 def _created(request: ApiRequest, stream: Stream) -> StreamCreateReply:
-    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
+    request.awaits.extend((stream.storage.folder, stream.store if stream.store.durable else None))
     # As in nats-server, only this answer about a stream leaves out the domain.
     return reply_of(StreamCreateReply, replace(stream_info(stream, request.now_ns), domain=""), did_create=True)
 
@@ -129,7 +129,7 @@ def stream_update(request: ApiRequest) -> Steps[StreamUpdateReply]:
     jetstream.on_streams_changed()
     yield from jetstream.reserved(config, stream.update(config, request.now_ns))
     yield from stream.retention.finish_sweep()
-    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
+    request.awaits.extend((stream.storage.folder, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
     return reply_of(StreamUpdateReply, stream_info(stream, request.now_ns))
 

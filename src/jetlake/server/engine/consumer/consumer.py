@@ -27,7 +27,7 @@ from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps, finish, in_groups
@@ -52,7 +52,7 @@ class Consumer:
         services: the engine's clock, timers, commit, delivery queue and randomness.
         advisories: publishes its events.
         record: its name, configuration and creation time.
-        home: its files.
+        storage: its files.
         start: where it begins; for a recovered consumer, `restore` follows.
         subject_filter: its filters, as `filter_of` returns them.
         jitter_ns: added to the inactive threshold.
@@ -64,7 +64,7 @@ class Consumer:
         services: Services,
         advisories: Advisories,
         record: ConsumerRecord,
-        home: ConsumerHome,
+        storage: ConsumerStorage,
         start: StartPosition,
         subject_filter: SubjectFilter | None,
         *,
@@ -76,7 +76,7 @@ class Consumer:
         self.name: str = record.name
         self.config: ConsumerConfig = config
         self.created_ns = record.created_ns
-        self.home = home
+        self.storage = storage
         self.is_closed = False
         self._holds = 0
         self._removals: list[Steps[None]] = []  # under way
@@ -87,8 +87,8 @@ class Consumer:
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
         self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
         self.on_stored = self.cursor.on_stored  # A run stored costs each of many consumers no call more.
-        self.pin = StoredPin(record, self._save_pin, home.place, services.commit)
-        self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
+        self.pin = StoredPin(record, self._save_pin, storage.folder, services.commit)
+        self.journal: CommittedJournal = CommittedJournal(storage.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(self, advisories)
         self.schedule = Schedule(
             services,
@@ -206,20 +206,20 @@ class Consumer:
         )
 
     def _save(self, record: ConsumerRecord) -> None:
-        """Save the record before it is applied; it is durable when the home's `place` is.
+        """Save the record before it is applied; it is durable when the storage's `folder` is.
 
         Raises:
             StoreError: the disk refused.
         """
-        self.home.save(record)
-        if self.home.place is not None:
-            self.services.commit.mark_now(self.home.place)
+        self.storage.save(record)
+        if self.storage.folder is not None:
+            self.services.commit.mark_now(self.storage.folder)
 
     def _save_pin(self) -> None:
-        """Have the record written by the next sync of the home's `place`, which is tried again when it fails."""
-        self.home.save_later(self._record())
-        if self.home.place is not None:
-            self.services.commit.mark_now(self.home.place)
+        """Have the record written by the next sync of the storage's `folder`, which is tried again when it fails."""
+        self.storage.save_later(self._record())
+        if self.storage.folder is not None:
+            self.services.commit.mark_now(self.storage.folder)
 
     def pause(self, config: ConsumerConfig) -> None:
         """Deliver nothing before the configuration's `pause_until`; resume when that is past or missing.
@@ -273,9 +273,9 @@ class Consumer:
         self._pass_up_to(passed)
         self.ack_tracker.reset(0, sequence - 1)
         self.cursor.go_to(start, waits=True)
-        if self.home.place is not None:
+        if self.storage.folder is not None:
             # A journal that begins at the sequence does not fit a record with the old start.
-            self.journal.write_after(self.home.place)
+            self.journal.write_after(self.storage.folder)
         self.feed.last_delivered_ns = self.ack_handler.last_ns = 0
         self.journal.rewrite()
         self.stream.interest_changed(self)
@@ -289,9 +289,13 @@ class Consumer:
         """
         self.passed_sequence = sequence
         self._finish_removals()
-        if self.stream.config.retention is not _LIMITS and self.stream.store.durable and self.home.place is not None:
-            self.services.commit.order(self.stream.store, self.home.place)
-            self.journal.write_after(self.home.place)
+        if (
+            self.stream.config.retention is not _LIMITS
+            and self.stream.store.durable
+            and self.storage.folder is not None
+        ):
+            self.services.commit.order(self.stream.store, self.storage.folder)
+            self.journal.write_after(self.storage.folder)
 
     def restore(self, resume: int) -> None:
         """Continue from the journal's state.
@@ -340,7 +344,7 @@ class Consumer:
         for part in (self.ack_handler, self.feed, self.pin):
             part.close()
         self.journal.forget()
-        for syncable in (self.home.written, self.home.place):
+        for syncable in (self.storage.written, self.storage.folder):
             if syncable is not None:
                 self.services.commit.forget(syncable)
         if deleted:
@@ -349,16 +353,16 @@ class Consumer:
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
         if not deleted:
-            self.home.close()
+            self.storage.close()
         elif self.stream.is_closed:
-            self.home.discard()
+            self.storage.discard()
         return removal
 
     def _remove_files(self) -> Syncable | None:
         """Remove the folder once the store has the removals that, after a crash, only the journal would tell of."""
         store = self.stream.store
         settles = store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS
-        return self.home.delete(store if settles else None)
+        return self.storage.delete(store if settles else None)
 
     # Interest in messages
 

@@ -115,8 +115,8 @@ class Cursor:
 
     def _is_chosen(self, sequence: int) -> bool:
         """Return whether a message is chosen, stored and after the cursor."""
-        place = bisect_left(self._chosen, sequence, self._next_chosen)
-        return place < len(self._chosen) and self._chosen[place] == sequence and sequence not in self._gone
+        index = bisect_left(self._chosen, sequence, self._next_chosen)
+        return index < len(self._chosen) and self._chosen[index] == sequence and sequence not in self._gone
 
     # Reading
 
@@ -129,8 +129,8 @@ class Cursor:
 
     def _read_chosen(self, max_messages: int, max_bytes: int, last_sequence: int) -> tuple[list[StoredMessage], int]:
         messages: list[StoredMessage] = []
-        for place in range(self._next_chosen, len(self._chosen)):
-            sequence = self._chosen[place]
+        for index in range(self._next_chosen, len(self._chosen)):
+            sequence = self._chosen[index]
             if len(messages) >= max_messages or max_bytes <= 0 or sequence > last_sequence:
                 break
             message = self._store.get(sequence) if sequence not in self._gone else None

@@ -26,7 +26,7 @@ from jetlake.server.engine.core.commit import Commit, Syncable
 from jetlake.server.engine.routing.account import Message
 from jetlake.server.engine.routing.interest import Watch
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.engine.storage.consumer_home import ConsumerRecord
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord
 
 if TYPE_CHECKING:
     from jetlake.server.engine.consumer.consumer import Consumer
@@ -318,17 +318,17 @@ class StoredPin:
     Args:
         record: the consumer's record as it was read.
         save: saves the consumer's record.
-        place: what is durable once the record is; None in memory.
+        folder: what is durable once the record is; None in memory.
         commit: tells when that is.
     """
 
     def __init__(
-        self, record: ConsumerRecord, save: Callable[[], None], place: Syncable | None, commit: Commit
+        self, record: ConsumerRecord, save: Callable[[], None], folder: Syncable | None, commit: Commit
     ) -> None:
         self.id = record.pin
         self.pinned_ns = record.pinned_ns
         self._save: Callable[[], None] | None = save
-        self._place = place
+        self._folder = folder
         self._commit = commit
 
     def set(self, id: str, pinned_ns: int, on_stored: Callable[[], None]) -> None:
@@ -340,10 +340,10 @@ class StoredPin:
         if self._save is None:
             return
         self._save()
-        if self._place is None:
+        if self._folder is None:
             on_stored()
         else:
-            self._commit.when_durable(self._place, lambda _error: on_stored())
+            self._commit.when_durable(self._folder, lambda _error: on_stored())
 
     def close(self) -> None:
         """Save nothing more, and forget the consumer, which was closed."""

@@ -19,7 +19,7 @@ from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.feed import RUN_MESSAGES, size_of
 from jetlake.server.engine.consumer.priority import GroupPolicy, Overflow, PinnedClient, Prioritized
-from jetlake.server.engine.consumer.pull_queue import PullQueue, Reach, WaitingPull, parse_pull_request
+from jetlake.server.engine.consumer.pull_queue import InboxState, PullQueue, WaitingPull, parse_pull_request
 from jetlake.server.engine.consumer.schedule import Schedule
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.routing.account import Account, Message
@@ -40,7 +40,7 @@ class PullDelivery:
         self._tracker = consumer.ack_tracker
         self._schedule = consumer.schedule
         self._account = consumer.stream.account
-        self.queue = PullQueue(self._config.max_waiting, self._answer, self._reach)
+        self.queue = PullQueue(self._config.max_waiting, self._answer, self._inbox_state)
         self._policy = _policy_of(consumer, self.queue)
         self._resume_ns = 0
         """When the next message is due by its original timing; 0 = none waits for that."""
@@ -121,11 +121,11 @@ class PullDelivery:
             self._flush()
         self._account.send_to(reply, [(reply, b"", header, b"")])
 
-    def _reach(self, reply: bytes) -> Reach:
+    def _inbox_state(self, reply: bytes) -> InboxState:
         route = self._account.route(reply)
-        if not route.takers:
-            return Reach.GONE
-        return Reach.CONGESTED if route.congested else Reach.OPEN
+        if not route.recipients:
+            return InboxState.GONE
+        return InboxState.CONGESTED if route.congested else InboxState.OPEN
 
     def receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         """Refuse an answer to flow control, which pull consumers do not have."""
@@ -193,8 +193,8 @@ class PullDelivery:
         for looked_at, request in enumerate(queue, 1):
             if request.reply != last_reply:
                 last_reply = request.reply
-                taker = route_of(last_reply).lone
-                if taker is None or taker.max or taker.subscriber.congested:
+                recipient = route_of(last_reply).only_subscription
+                if recipient is None or recipient.max or recipient.subscriber.congested:
                     return 0
             total += request.batch if request.batch > 0 else 1
             if looked_at == limit:
@@ -206,28 +206,28 @@ class PullDelivery:
         messages, next_sequence = feed.read(count)
         if not messages:
             return self._rest()
-        takers = self.queue.deal(len(messages), now_ns)
-        if len(takers) < len(messages):
+        recipients = self.queue.deal(len(messages), now_ns)
+        if len(recipients) < len(messages):
             # Some requests had expired; their messages are read again.
-            if not takers:
+            if not recipients:
                 return len(self.queue) > 0
-            del messages[len(takers) :]
+            del messages[len(recipients) :]
             next_sequence = messages[-1].sequence + 1
         run = feed.frame_run(messages)
-        first = takers[0]
-        if takers.count(first) == len(takers) or len({taker.reply for taker in takers}) == 1:
+        first = recipients[0]
+        if recipients.count(first) == len(recipients) or len({recipient.reply for recipient in recipients}) == 1:
             self._account.send_run_to(first.reply, run)
             if self._lost_clients is not None:
                 self._lost_clients.delivered(first.reply, [message.sequence for message in messages])
         else:
             by_reply: dict[bytes, list[Message]] = {}
-            for taker, frame in zip(takers, run.messages(), strict=True):
-                by_reply.setdefault(taker.reply, []).append(frame)
+            for recipient, frame in zip(recipients, run.messages(), strict=True):
+                by_reply.setdefault(recipient.reply, []).append(frame)
             for reply, frames in by_reply.items():
                 self._account.send_to(reply, frames)
             if self._lost_clients is not None:
-                for taker, message in zip(takers, messages, strict=True):
-                    self._lost_clients.delivered(taker.reply, (message.sequence,))
+                for recipient, message in zip(recipients, messages, strict=True):
+                    self._lost_clients.delivered(recipient.reply, (message.sequence,))
         feed.delivered([message.sequence for message in messages], next_sequence, now_ns)
         if not self.queue:
             return False
@@ -302,8 +302,8 @@ class PullDelivery:
             self._flush()
             self._outbox_reply = request.reply
         self._outbox.append(frame)
-        taker = self._account.route(request.reply).lone
-        if taker is None or taker.max:
+        recipient = self._account.route(request.reply).only_subscription
+        if recipient is None or recipient.max:
             # The subscription may end with this message: the next choice must see that.
             self._flush()
         self.queue.complete(request)
@@ -391,12 +391,12 @@ class LostClients:
 
     def delivered(self, inbox: bytes, sequences: Iterable[int]) -> None:
         """Remember the recipient of messages that were just sent to an inbox."""
-        taker = self._account.route(inbox).lone
-        if taker is None:
+        recipient = self._account.route(inbox).only_subscription
+        if recipient is None:
             for sequence in sequences:
                 self._recipients.pop(sequence, None)
             return
-        client = taker.subscriber
+        client = recipient.subscriber
         self._recipients.update(dict.fromkeys(sequences, client))
         if client not in self._watched:
             self._watched.add(client)

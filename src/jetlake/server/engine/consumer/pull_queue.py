@@ -116,7 +116,7 @@ _DUE_AT_ONCE = 512
 _GONE_MIN = 32
 
 
-class Reach(IntEnum):
+class InboxState(IntEnum):
     """State of an inbox."""
 
     GONE = 0
@@ -134,17 +134,19 @@ class PullQueue:
     Args:
         limit: most requests that may wait at once.
         answer: sends a status to an inbox.
-        reach: returns the state of an inbox.
+        inbox_state: returns the state of an inbox.
     """
 
-    def __init__(self, limit: int, answer: Callable[[bytes, bytes], None], reach: Callable[[bytes], Reach]) -> None:
+    def __init__(
+        self, limit: int, answer: Callable[[bytes, bytes], None], inbox_state: Callable[[bytes], InboxState]
+    ) -> None:
         self.limit = limit
         self.counts_bytes = 0
         """Number of waiting requests with a limit of bytes."""
         self.held_back = False
         """The last search for a request passed over one whose inbox was congested."""
         self._answer: Callable[[bytes, bytes], None] = answer
-        self._reach: Callable[[bytes], Reach] = reach
+        self._inbox_state: Callable[[bytes], InboxState] = inbox_state
         self._levels: list[deque[WaitingPull]] = [deque()]
         self._size = 0
         self._one_shots: list[WaitingPull] = []
@@ -214,10 +216,10 @@ class PullQueue:
         """Yield the requests whose inboxes can take a message now; those without a subscriber end."""
         self.held_back = False
         for request in list(self):
-            reach = self._reach(request.reply)
-            if reach is Reach.OPEN:
+            inbox_state = self._inbox_state(request.reply)
+            if inbox_state is InboxState.OPEN:
                 yield request
-            elif reach is Reach.GONE:
+            elif inbox_state is InboxState.GONE:
                 self._leave(request)
             else:
                 self.held_back = True
@@ -276,11 +278,11 @@ class PullQueue:
                 request = level.popleft()
                 if not request.waiting or self._times_out(request, now_ns):
                     continue
-                reach = self._reach(request.reply)
-                if reach is Reach.GONE:
+                inbox_state = self._inbox_state(request.reply)
+                if inbox_state is InboxState.GONE:
                     self._leave(request)
                     continue
-                if reach is Reach.CONGESTED:
+                if inbox_state is InboxState.CONGESTED:
                     self.held_back = True
                     level.append(request)
                     continue
@@ -362,7 +364,7 @@ class PullQueue:
         for request in list(self):
             self._leave(request)
             self._answer(request.reply, header)
-        self._answer, self._reach = _answer_nobody, _reach_nobody
+        self._answer, self._inbox_state = _answer_nobody, _no_inbox
 
     def shut_down(self) -> None:
         """End every request because the server stops."""
@@ -377,7 +379,7 @@ class PullQueue:
     def _reap(self, now_ns: int) -> None:
         self._reaped_ns = now_ns
         for request in list(self):
-            if not self._times_out(request, now_ns) and self._reach(request.reply) is Reach.GONE:
+            if not self._times_out(request, now_ns) and self._inbox_state(request.reply) is InboxState.GONE:
                 self._leave(request)
         self._drop_ended()
 
@@ -398,7 +400,7 @@ class PullQueue:
             request = heappop(due)[2]
             if not request.waiting or self._times_out(request, now_ns):
                 continue
-            if self._reach(request.reply) is Reach.GONE:
+            if self._inbox_state(request.reply) is InboxState.GONE:
                 self._leave(request)
                 continue
             if request.next_heartbeat_ns and request.next_heartbeat_ns <= now_ns:
@@ -422,6 +424,6 @@ def _answer_nobody(_reply: bytes, _header: bytes) -> None:
     """Answer for a queue that was closed."""
 
 
-def _reach_nobody(_reply: bytes) -> Reach:
+def _no_inbox(_reply: bytes) -> InboxState:
     """Return that no inbox is reached from a queue that was closed."""
-    return Reach.GONE
+    return InboxState.GONE

@@ -120,8 +120,8 @@ class PushDelivery:
             self._schedule.wait_for_drain()
             return False
         limit = RUN_MESSAGES
-        if route.lone is not None and route.lone.max:
-            limit = min(limit, route.lone.max - route.lone.delivered)
+        if route.only_subscription is not None and route.only_subscription.max:
+            limit = min(limit, route.only_subscription.max - route.only_subscription.delivered)
         outbox: list[Message] = []
         more = self._redeliver(outbox, limit, now_ns)
         if not more:

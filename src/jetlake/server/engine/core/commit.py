@@ -68,8 +68,8 @@ class _SyncQueue:
         """
         data, names = self._lanes
         if len(data) == 1 and not names and count_max != 0:
-            (lone,) = data
-            return [] if lone in others else [lone]
+            (only_subscription,) = data
+            return [] if only_subscription in others else [only_subscription]
         found = list(islice((syncable for syncable in data if syncable not in others), count_max)) if data else []
         if names:
             found += islice((syncable for syncable in names if syncable not in others), names_max)
@@ -137,7 +137,7 @@ class Commit:
         """Called once for each failure."""
         self.on_recovery: Callable[[Syncable], None] = lambda _syncable: None
         """Called when a failure is over."""
-        self.on_lone_flush: Callable[[Syncable], None] = lambda _syncable: None
+        self.on_single_flush: Callable[[Syncable], None] = lambda _syncable: None
         """Called with what was flushed alone, while nothing is being synced, and is to be synced at once."""
         self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
@@ -238,7 +238,7 @@ class Commit:
             if syncable in self._in_flight or syncable in self._held:
                 continue
             try:
-                syncable.mend()
+                syncable.retry()
             except JetlakeError:
                 continue
             self._mended.add(syncable)
@@ -344,7 +344,7 @@ class Commit:
                 if syncable in self._strict:
                     self._due.add(syncable)
                 if is_lone:
-                    self.on_lone_flush(syncable)
+                    self.on_single_flush(syncable)
         for hold in self._held.values():
             for first, progress in hold.firsts.items():
                 is_flushed = first in dirty and first not in errors and first not in self._held

@@ -31,7 +31,7 @@ class Syncable(Protocol):
         """Sync everything flushed before the call; runs in another thread."""
         ...
 
-    def mend(self) -> None:
+    def retry(self) -> None:
         """Retry after a failure; raises a `JetlakeError` while it persists. A sync that succeeds ends the failure."""
         ...
 

@@ -92,7 +92,7 @@ class Account(Routing):
         for receive in route.sinks:
             receive(subject, reply, header, payload, origin)
         taken = len(route.sinks)
-        if route.takers > taken:
+        if route.recipients > taken:
             taken += self._fan_out(route, subject, reply, header, payload, origin)
         if not taken and reply and origin is not None and origin.no_responders:
             self._tell_no_responders(subject, reply, origin)
@@ -271,12 +271,12 @@ class Account(Routing):
     # Delivery in runs
 
     def send_run_to(self, address: bytes, run: MessageRun) -> None:
-        """Deliver a run to the subscribers of `address`, encoded at once for the usual one: a lone subscription."""
-        taker = self.route(address).lone
-        if taker is None or taker.max or taker.admits is not None:
+        """Deliver a run to the subscribers of `address`, encoded at once for the usual one: one plain subscription."""
+        recipient = self.route(address).only_subscription
+        if recipient is None or recipient.max or recipient.admits is not None:
             self.send_to(address, run.messages())
         else:
-            _send_frames(taker, *run.encode(taker.sid, headers=taker.subscriber.headers))
+            _send_frames(recipient, *run.encode(recipient.sid, headers=recipient.subscriber.headers))
 
     def send_to(self, address: bytes, messages: list[Message], origin: Subscriber | None = None) -> int:
         """Deliver a run of messages to the subscribers of `address`; each frame carries the message's own subject.
@@ -290,10 +290,10 @@ class Account(Routing):
             How many messages, counted from the first, had a recipient; 0 = no subscriber.
         """
         route = self.literals.get(address) or self.route(address)
-        subscription = route.lone
+        subscription = route.only_subscription
         if subscription is not None:
             return self._send_run(subscription, messages)
-        if not route.takers:
+        if not route.recipients:
             return 0
         taken = 0
         for subscription in route.plain:
@@ -362,22 +362,22 @@ class Account(Routing):
         """
         frames: list[bytes] = []
         size = 0
-        taker: Subscription | None = None
+        recipient: Subscription | None = None
         inbox: bytes | None = None
         for subject, payload in replies:
             prefix = subject.rpartition(b".")[0]
             if prefix != inbox:
-                if taker is not None and frames:
-                    _send_frames(taker, frames, size)
+                if recipient is not None and frames:
+                    _send_frames(recipient, frames, size)
                     frames, size = [], 0
-                taker, inbox = self._inbox(prefix), prefix
-            if taker is None:
+                recipient, inbox = self._inbox(prefix), prefix
+            if recipient is None:
                 self.publish(subject, b"", b"", payload)
             else:
-                frames.append(MSG_FRAME % (subject, taker.sid, len(payload), payload))
+                frames.append(MSG_FRAME % (subject, recipient.sid, len(payload), payload))
                 size += len(payload)
-        if taker is not None and frames:
-            _send_frames(taker, frames, size)
+        if recipient is not None and frames:
+            _send_frames(recipient, frames, size)
 
     def acknowledge(self, replies: list[bytes], text: bytes, first_sequence: int) -> None:
         """Acknowledge consecutive messages of a stream with `<text><sequence>}` each; empty replies get nothing.
@@ -398,7 +398,7 @@ class Account(Routing):
             return
         frames: list[bytes] = []
         append = frames.append
-        taker: Subscription | None = None
+        recipient: Subscription | None = None
         inbox: bytes | None = None
         middle = b""  # what stands between reply and sequence
         digits = len(b"%d" % first_sequence)
@@ -406,37 +406,37 @@ class Account(Routing):
         for sequence, reply in enumerate(replies, first_sequence):
             dot = reply.rfind(b".")
             if reply[:dot] != inbox or sequence >= limit:
-                if taker is not None and frames:
-                    _send_frames(taker, frames, len(frames) * (len(text) + digits + 1))
+                if recipient is not None and frames:
+                    _send_frames(recipient, frames, len(frames) * (len(text) + digits + 1))
                     frames.clear()
                 if sequence >= limit:
                     digits += 1
                     limit *= 10
                 inbox = reply[:dot]
-                taker = self._inbox(inbox) if dot > 0 else None
-                if taker is not None:
-                    middle = b" %b %d\r\n%b" % (taker.sid, len(text) + digits + 1, text)
-            if taker is not None:
+                recipient = self._inbox(inbox) if dot > 0 else None
+                if recipient is not None:
+                    middle = b" %b %d\r\n%b" % (recipient.sid, len(text) + digits + 1, text)
+            if recipient is not None:
                 append(b"MSG %b%b%d}\r\n" % (reply, middle, sequence))
             elif reply:
                 self.publish(reply, b"", b"", b"%b%d}" % (text, sequence))
-        if taker is not None and frames:
-            _send_frames(taker, frames, len(frames) * (len(text) + digits + 1))
+        if recipient is not None and frames:
+            _send_frames(recipient, frames, len(frames) * (len(text) + digits + 1))
 
     def _acknowledge_one(self, replies: list[bytes], text: bytes, first_sequence: int) -> bool:
         """Acknowledge messages that share one reply, in one piece; False when they do not, or it is no plain inbox."""
         reply = replies[0]
-        taker = self._inbox(reply.rpartition(b".")[0])
-        if taker is None:
+        recipient = self._inbox(reply.rpartition(b".")[0])
+        if recipient is None:
             return False
         after = first_sequence + len(replies)
         size = len(b"%b%d}" % (text, first_sequence))
         if len(b"%b%d}" % (text, after - 1)) != size or replies.count(reply) != len(replies):
             return False
-        start = b"MSG %b %b %d\r\n%b" % (reply, taker.sid, size, text)
+        start = b"MSG %b %b %d\r\n%b" % (reply, recipient.sid, size, text)
         template = start.replace(b"%", b"%%") + b"%d}\r\n"
         frames = template * len(replies) % tuple(range(first_sequence, after))
-        _send(taker, frames, len(replies), len(replies) * size)
+        _send(recipient, frames, len(replies), len(replies) * size)
         return True
 
     def _inbox(self, prefix: bytes) -> Subscription | None:
@@ -444,21 +444,21 @@ class Account(Routing):
         if not prefix:
             return None
         route, exceptions = self._families.get(prefix) or self._resolve_family(prefix)
-        taker = route.lone
-        if taker is None or exceptions or taker.max or taker.admits is not None:
+        recipient = route.only_subscription
+        if recipient is None or exceptions or recipient.max or recipient.admits is not None:
             return None
-        return taker
+        return recipient
 
 
-def _send_frames(taker: Subscription, frames: list[bytes], size: int) -> None:
+def _send_frames(recipient: Subscription, frames: list[bytes], size: int) -> None:
     """Send frames whose payloads have this size together."""
-    _send(taker, b"".join(frames), len(frames), size)
+    _send(recipient, b"".join(frames), len(frames), size)
 
 
-def _send(taker: Subscription, data: bytes, count: int, size: int) -> None:
+def _send(recipient: Subscription, data: bytes, count: int, size: int) -> None:
     """Send so many frames, encoded one behind the other, whose payloads have this size together."""
-    subscriber = taker.subscriber
-    taker.delivered += count
+    subscriber = recipient.subscriber
+    recipient.delivered += count
     subscriber.out_msgs += count
     subscriber.out_bytes += size
     subscriber.send(data)

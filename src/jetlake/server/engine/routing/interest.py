@@ -205,7 +205,7 @@ class Routing:
 
     def has_interest(self, subject: bytes) -> bool:
         """Return whether a message on the subject has a recipient."""
-        return self.route(subject).takers > 0
+        return self.route(subject).recipients > 0
 
     def has_literal_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Return whether the subject itself is subscribed, in the queue group or, where that is empty, in none.

@@ -60,10 +60,10 @@ class RemoteRoute:
 
     Attributes:
         lead: the first of the remotes, by which a message is forwarded that meets each of them.
-        takers: number of servers and groups beyond this server that get a copy.
+        recipients: number of servers and groups beyond this server that get a copy.
     """
 
-    __slots__ = ("_far", "_groups", "_plain", "lead", "takers")
+    __slots__ = ("_far", "_groups", "_plain", "lead", "recipients")
 
     def __init__(self, remotes: Sequence[Remote], near: Collection[bytes]) -> None:
         self.lead = remotes[0]
@@ -77,7 +77,7 @@ class RemoteRoute:
         self._plain = tuple(plain)
         self._groups = groups
         self._far = [queue for queue in groups if queue not in near]
-        self.takers = len(self._plain) + len(self._far)
+        self.recipients = len(self._plain) + len(self._far)
 
     @property
     def congested(self) -> bool:

@@ -36,23 +36,23 @@ class Route:
         groups: the members of each queue group, of which one gets the message.
         remote: the servers that want the messages too; None = none does.
         is_plain: there are at most streams and plain subscriptions.
-        lone: the only recipient, when that is one plain subscription: the usual case of deliveries.
+        only_subscription: the only recipient, when that is one plain subscription: the usual case of deliveries.
         only_sink: the only recipient, when that is one stream: the usual case of publishes to streams.
-        takers: number of recipients.
+        recipients: number of recipients.
     """
 
     __slots__ = (
         "groups",
         "handlers",
         "is_plain",
-        "lone",
         "only_sink",
+        "only_subscription",
         "plain",
+        "recipients",
         "relays",
         "remote",
         "run_handlers",
         "sinks",
-        "takers",
     )
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
@@ -87,12 +87,12 @@ class Route:
         self.plain = tuple(plain)
         self.groups = tuple(tuple(members) for members in groups.values())
         self.remote = RemoteRoute(remotes, groups) if remotes else None
-        self.takers = len(sinks) + len(handlers) + len(run_handlers) + len(relays) + len(plain) + len(groups)
+        self.recipients = len(sinks) + len(handlers) + len(run_handlers) + len(relays) + len(plain) + len(groups)
         if self.remote is not None:
-            self.takers += self.remote.takers
-        self.is_plain = self.takers == len(sinks) + len(plain)
-        self.lone = self.plain[0] if self.plain and self.takers == 1 else None
-        self.only_sink = next(iter(sinks.values())) if sinks and self.takers == 1 else None
+            self.recipients += self.remote.recipients
+        self.is_plain = self.recipients == len(sinks) + len(plain)
+        self.only_subscription = self.plain[0] if self.plain and self.recipients == 1 else None
+        self.only_sink = next(iter(sinks.values())) if sinks and self.recipients == 1 else None
 
     @property
     def congested(self) -> bool:

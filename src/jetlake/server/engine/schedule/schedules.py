@@ -21,7 +21,7 @@ from jetlake.protocol.subjects import is_valid_publish, matches
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.schedule.pattern import Pattern, find_zone, parse_pattern
-from jetlake.server.engine.storage.storage import SavedSchedules, StreamHome
+from jetlake.server.engine.storage.storage import SavedSchedules, StreamStorage
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -60,7 +60,7 @@ class Schedules:
     """The schedules of one stream, by subject: a subject has one at most.
 
     Args:
-        home: loads and saves the index, and has the store.
+        storage: loads and saves the index, and has the store.
         services: the engine's clock, timers, commit and error log.
         publish: stores messages that schedules publish.
 
@@ -68,10 +68,10 @@ class Schedules:
         is_enabled: the stream allows schedules.
     """
 
-    def __init__(self, home: StreamHome, services: Services, publish: Callable[[list[Fired]], None]) -> None:
+    def __init__(self, storage: StreamStorage, services: Services, publish: Callable[[list[Fired]], None]) -> None:
         self.is_enabled = False
-        self._home = home
-        self._store = home.store
+        self._storage = storage
+        self._store = storage.store
         self._services = services
         self._publish = publish
         # Time and sequence of each schedule, by subject; `_forget_removed` begins with the first.
@@ -245,7 +245,7 @@ class Schedules:
         if not self.is_enabled:
             return
         store = self._store
-        saved = self._home.load_schedules()
+        saved = self._storage.load_schedules()
         if saved is None or saved.last_sequence > store.last_sequence:
             # Also when the log has lost its tail: those messages may have ended or moved schedules.
             saved = SavedSchedules()
@@ -275,7 +275,7 @@ class Schedules:
     def _save(self, image: SavedSchedules, error: JetlakeError | None) -> None:
         if error is None:
             with suppress(StoreError):  # The next start reads more of the log instead.
-                self._home.save_schedules(image)
+                self._storage.save_schedules(image)
 
     def save(self) -> None:
         """Write the index for the next start."""

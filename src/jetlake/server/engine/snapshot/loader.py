@@ -24,8 +24,8 @@ from jetlake.protocol.headers import find_value
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.usage import StreamUsage
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
-from jetlake.server.engine.storage.storage import SavedIds, SavedLifetimes, StreamHome
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
+from jetlake.server.engine.storage.storage import SavedIds, SavedLifetimes, StreamStorage
 from jetlake.server.engine.stream.headers import MSG_ID, TTL
 from jetlake.server.engine.stream.rules import limits_of
 from jetlake.store.journal.consumer_state import ConsumerState
@@ -34,7 +34,7 @@ from jetlake.store.steps import finish
 # Appended messages are handed to the disk when they take this much memory.
 _FLUSH_BYTES = 1024 * 1024
 
-LoadedConsumer = tuple[ConsumerRecord, ConsumerHome, ConsumerState]
+LoadedConsumer = tuple[ConsumerRecord, ConsumerStorage, ConsumerState]
 """A consumer whose files are written, and where it stands."""
 
 
@@ -42,7 +42,7 @@ class StreamLoader:
     """Fills the storage of one stream.
 
     Args:
-        home: the storage, held: a restart removes it.
+        storage: the storage, held: a restart removes it.
         config: the stream's configuration, checked.
         usage: the stream's share of account and server usage.
         limits: the server's limits for consumers.
@@ -57,14 +57,14 @@ class StreamLoader:
 
     def __init__(
         self,
-        home: StreamHome,
+        storage: StreamStorage,
         config: StreamConfig,
         usage: StreamUsage,
         limits: ServerLimits,
         account: AccountLimits,
         now_ns: int,
     ) -> None:
-        self.home = home
+        self.storage = storage
         self.config = config
         self.usage = usage
         self.created_ns = self.begun_ns = now_ns
@@ -106,11 +106,11 @@ class StreamLoader:
         self._may_begin_anywhere = state.first_sequence is None
         self._has_first = state.first_sequence != 0
         if state.first_sequence is not None and state.first_sequence > 1:
-            self.home.store.advance_to(state.first_sequence)
+            self.storage.store.advance_to(state.first_sequence)
 
     def _add_message(self, message: ArchivedMessage) -> None:
         subject, time_ns, sequence, header, payload = message
-        self._reach(sequence)
+        self._inbox_state(sequence)
         self.missing -= 1
         if not is_valid_publish(subject):
             raise DecodeError(f"message sequence {sequence} has an invalid subject")
@@ -120,7 +120,7 @@ class StreamLoader:
             raise DecodeError(f"message sequence {sequence} exceeds maximum message size")
         if header:
             self._note_headers(header, sequence, time_ns)
-        self.home.store.append(subject, header, payload, time_ns)
+        self.storage.store.append(subject, header, payload, time_ns)
         self._unflushed += len(subject) + len(header) + len(payload)
         if self._unflushed > _FLUSH_BYTES:
             self.flush()
@@ -137,9 +137,9 @@ class StreamLoader:
             elif lifetime_ns is not None:
                 self._deadlines.append((time_ns + lifetime_ns, sequence))
 
-    def _reach(self, sequence: int) -> None:
+    def _inbox_state(self, sequence: int) -> None:
         """Let the next message have this sequence; those before it are deleted."""
-        store = self.home.store
+        store = self.storage.store
         expected = store.last_sequence + 1
         if self._may_begin_anywhere and sequence > 1:
             store.advance_to(sequence)
@@ -151,14 +151,14 @@ class StreamLoader:
         self._last_sequence = max(self._last_sequence, sequence)
 
     def _skip(self, sequence: int) -> None:
-        store = self.home.store
+        store = self.storage.store
         if sequence <= store.last_sequence:
             store.remove(sequence)
         elif self._may_begin_anywhere:
             store.advance_to(sequence + 1)
             self._last_sequence = max(self._last_sequence, sequence)
         else:
-            self._reach(sequence)
+            self._inbox_state(sequence)
             store.skip(1)
 
     def flush(self) -> None:
@@ -169,10 +169,10 @@ class StreamLoader:
             StoreError: the disk refused.
         """
         self._unflushed = 0
-        self.home.store.flush()
+        self.storage.store.flush()
         # A little at a time; the stream applies its age limit when it opens.
-        self.home.store.enforce(self._limits, self.begun_ns)
-        self.usage.set_used(self.home.store.bytes)
+        self.storage.store.enforce(self._limits, self.begun_ns)
+        self.usage.set_used(self.storage.store.bytes)
         if not self.usage.has_room(0):
             raise api_error(10047 if self.config.storage is StorageType.FILE else 10028)
 
@@ -211,7 +211,7 @@ class StreamLoader:
         Raises:
             StoreError: the disk refused.
         """
-        store = self.home.store
+        store = self.storage.store
         if self._last_sequence > store.last_sequence:
             if store.messages:
                 store.skip(self._last_sequence - store.last_sequence)
@@ -219,9 +219,9 @@ class StreamLoader:
                 store.advance_to(self._last_sequence + 1)
         self.flush()
         if self._has_ids:
-            self.home.save_ids(SavedIds(store.last_sequence, self._ids))
+            self.storage.save_ids(SavedIds(store.last_sequence, self._ids))
         if self.config.allow_msg_ttl:
-            self.home.save_lifetimes(SavedLifetimes(store.last_sequence, self._deadlines, self._ageless))
+            self.storage.save_lifetimes(SavedLifetimes(store.last_sequence, self._deadlines, self._ageless))
         syncables: list[Syncable] = [store] if store.durable else []
         loaded = []
         for consumer in self._consumers:
@@ -233,11 +233,11 @@ class StreamLoader:
                 start=1 if state.delivered_consumer else state.delivered_stream + 1,
                 passed=state.delivered_stream if self.config.retention is RetentionPolicy.WORKQUEUE else 0,
             )
-            home = self.home.create_consumer(record)
-            home.journal.replace(state)
-            if home.place is not None:
-                syncables += [home.place, home.journal]
-            loaded.append((record, home, state))
+            storage = self.storage.create_consumer(record)
+            storage.journal.replace(state)
+            if storage.folder is not None:
+                syncables += [storage.folder, storage.journal]
+            loaded.append((record, storage, state))
         return loaded, syncables
 
     def discard(self) -> Syncable | None:
@@ -247,7 +247,7 @@ class StreamLoader:
             StoreError: the files could not be removed; a restart removes them.
         """
         self.usage.release()
-        return self.home.delete()
+        return self.storage.delete()
 
 
 def _stored_state(position: ConsumerPosition, max_deliver: int) -> ConsumerState:

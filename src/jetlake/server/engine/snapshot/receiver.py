@@ -177,7 +177,7 @@ class ArchiveReceiver:
         """Remove what the archive has loaded; the client gets the error at the end of its archive."""
         if self._failure is None:
             self._failure = error
-            store = self._loader.home.store
+            store = self._loader.storage.store
             with self._services.report_store_errors("removing what a restore has left"):
                 self._loader.discard()
             self._services.commit.forget(store)

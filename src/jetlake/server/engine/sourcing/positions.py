@@ -26,7 +26,7 @@ from typing import NamedTuple
 from jetlake.errors import StoreError
 from jetlake.model.source_names import SOURCE_HEADER, SourceHeader, parse_source_header
 from jetlake.protocol.headers import find_value
-from jetlake.server.engine.storage.storage import SavedPositions, StreamHome
+from jetlake.server.engine.storage.storage import SavedPositions, StreamStorage
 from jetlake.store.steps import Steps, finish
 
 # The file is written at least after this many messages, which bounds what a start after a crash has to read.
@@ -56,12 +56,12 @@ class Positions:
     """The positions of one stream's sources by index name.
 
     Args:
-        home: loads and saves positions, and has the store.
+        storage: loads and saves positions, and has the store.
     """
 
-    def __init__(self, home: StreamHome) -> None:
-        self._home = home
-        self._store = home.store
+    def __init__(self, storage: StreamStorage) -> None:
+        self._storage = storage
+        self._store = storage.store
         self._known: dict[str, Position] = {}
         self._durable: dict[str, Position] = {}
         self._durable_at = (0, 0)  # Sequence and time of the stream's message as of which these count.
@@ -70,8 +70,8 @@ class Positions:
         self._torn_sequence = 0  # Copies behind it were removed, and the disk may not have that yet.
         self._is_recovered = False
         self._uncertain: set[str] = set()
-        self._may_forget_ids = home.store.hooks.may_forget
-        home.store.hooks.may_forget = self._may_forget
+        self._may_forget_ids = storage.store.hooks.may_forget
+        storage.store.hooks.may_forget = self._may_forget
 
     def get(self, name: str) -> Position:
         """Return a source's position; zero when nothing of it was copied."""
@@ -144,7 +144,7 @@ class Positions:
             StoreError: the headers cannot be read.
         """
         store = self._store
-        saved = self._home.load_positions() or SavedPositions()
+        saved = self._storage.load_positions() or SavedPositions()
         if saved.last_sequence > store.last_sequence:
             # The log has lost its tail, whose sequences may belong to other messages now.
             saved = SavedPositions()
@@ -197,7 +197,7 @@ class Positions:
         sequence, time_ns = self._durable_at
         entries = {name: (position.sequence, position.identity) for name, position in self._durable.items()}
         with suppress(StoreError):
-            self._home.save_positions(SavedPositions(sequence, time_ns, entries, self._torn_sequence))
+            self._storage.save_positions(SavedPositions(sequence, time_ns, entries, self._torn_sequence))
             self._saved_sequence = sequence
 
     def _may_forget(self, first: int, last: int) -> bool:

@@ -31,7 +31,7 @@ class Sourcing(Copying):
     def prepare(self, config: StreamConfig) -> Steps[None]:
         """Read the positions of the first sources from the stream's messages, which may be many."""
         if config.sources and self._positions is None:
-            positions = Positions(self._stream.home)
+            positions = Positions(self._stream.storage)
             with self._stream.services.report_store_errors(f"recovering the positions of stream {self._stream.name}"):
                 yield from positions.recover()
             self._positions = positions

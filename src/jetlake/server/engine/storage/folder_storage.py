@@ -18,19 +18,19 @@ from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.enums import StorageType
 from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Syncable
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage, MemoryConsumerStorage
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
 from jetlake.server.engine.storage.storage import (
-    MemoryHome,
+    MemoryStreamStorage,
     SavedIds,
     SavedLifetimes,
     SavedPositions,
     SavedSchedules,
-    StreamHome,
+    StreamStorage,
 )
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.folders import folder_name
-from jetlake.store.files.own_files import told
+from jetlake.store.files.own_files import format_names
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.id_log import IdLog
@@ -66,41 +66,41 @@ RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
 Saved = TypeVar("Saved")
 
 
-class _ConsumerHome:
+class _FolderConsumerStorage:
     """The folder of one consumer."""
 
     def __init__(self, folder: ConsumerFolder, removals: FolderRemovals, note: Callable[[str], None]) -> None:
-        self.place = folder
+        self.folder = folder
         self.written = FolderWrite(folder)
         self._files = folder.open_journal(note)
         self.journal: ConsumerJournal = self._files
         self._removals = removals
 
     def save(self, record: ConsumerRecord) -> None:
-        self.place.stage_meta(encode(record))
+        self.folder.stage_meta(encode(record))
 
     def save_later(self, record: ConsumerRecord) -> None:
-        self.place.stage_for_sync(encode(record))
+        self.folder.stage_for_sync(encode(record))
 
     @property
     def is_adopted(self) -> bool:
-        return self.place.is_adopted
+        return self.folder.is_adopted
 
     def close(self) -> None:
-        self.place.close()
+        self.folder.close()
         self.journal.close()
 
     def delete(self, after: Syncable | None) -> Syncable:
-        removal = self._removals.remove(self.place, after)
+        removal = self._removals.remove(self.folder, after)
         self._files.discard()
         return removal
 
     def discard(self) -> None:
-        self.place.discard()
+        self.folder.discard()
         self._files.discard()
 
 
-class _StreamHome:
+class _FolderStreamStorage:
     """The folder of one stream."""
 
     def __init__(
@@ -112,7 +112,7 @@ class _StreamHome:
         *,
         is_mirror: bool,
     ) -> None:
-        self.place = self._folder = folder
+        self.folder = folder
         self._removals = removals
         self._report = report
         self._note = note
@@ -130,17 +130,17 @@ class _StreamHome:
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        self.folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     def save_later(self, config: StreamConfig, created_ns: int) -> None:
-        self._folder.stage_for_sync(encode(StreamRecord(config=config, created_ns=created_ns)))
+        self.folder.stage_for_sync(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     @property
     def is_adopted(self) -> bool:
-        return self._folder.is_adopted
+        return self.folder.is_adopted
 
     def release(self) -> None:
-        self._folder.release()
+        self.folder.release()
         self._files.prepare_again()
 
     def load_ids(self) -> SavedIds | None:
@@ -161,7 +161,7 @@ class _StreamHome:
         if self._are_ids_expected:
             with self._ids_lock:
                 if self._are_ids_expected:
-                    self._folder.keep_file(_IDS, self._hashed(_NO_IDS))
+                    self.folder.keep_file(_IDS, self._hashed(_NO_IDS))
                     self._are_ids_expected = False
 
     def save_ids(self, ids: SavedIds) -> None:
@@ -195,10 +195,10 @@ class _StreamHome:
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
-        if not self._folder.is_made or self._folder.lacks(name):
+        if not self.folder.is_made or self.folder.lacks(name):
             return None
         try:
-            data = read_file(self._folder.disk, self._folder.path / name)
+            data = read_file(self.folder.disk, self.folder.path / name)
         except OSError:
             return None
         body = data[_CHECKSUM_BYTES:]
@@ -208,25 +208,25 @@ class _StreamHome:
         return xxh3_64_digest(body, self._files.key) + body
 
     def _save(self, name: str, body: bytes, *, durable: bool = True) -> None:
-        path = self._folder.path / name
-        self._folder.use()
+        path = self.folder.path / name
+        self.folder.use()
         try:
-            self._folder.make()
-            replace_file(self._folder.disk, path, self._hashed(body), durable=durable)
+            self.folder.make()
+            replace_file(self.folder.disk, path, self._hashed(body), durable=durable)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
 
-    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerStorage:
         if record.config.mem_storage or record.config.direct:
             self.remove_missing(record.name)
-            return TransientHome()
-        old, folder = self._folder.consumer(record.name), self._folder.consumer(record.name)
+            return MemoryConsumerStorage()
+        old, folder = self.folder.consumer(record.name), self.folder.consumer(record.name)
         self._removals.make_way(old, self.store, is_missing=old.path.name in self.missing)
         folder.stage_new(encode(record))
         self.missing.discard(folder.path.name)
-        return _ConsumerHome(folder, self._removals, self._note)
+        return _FolderConsumerStorage(folder, self._removals, self._note)
 
-    def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
+    def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerStorage]]:
         folders, self._consumers = self._consumers, []
         for folder in folders:
             try:
@@ -240,11 +240,11 @@ class _StreamHome:
                 self._miss(folder, _told(error))
                 continue
             _tidy(folder, self._note)
-            yield record, _ConsumerHome(folder, self._removals, self._note)
+            yield record, _FolderConsumerStorage(folder, self._removals, self._note)
             folder.use()
 
     def set_aside(self, name: str, reason: str) -> None:
-        self._miss(self._folder.consumer(name), reason)
+        self._miss(self.folder.consumer(name), reason)
 
     def _miss(self, folder: ConsumerFolder, reason: str) -> None:
         self.missing.add(folder.path.name)
@@ -254,7 +254,7 @@ class _StreamHome:
         )
 
     def remove_missing(self, name: str) -> bool:
-        folder = self._folder.consumer(name)
+        folder = self.folder.consumer(name)
         if folder.path.name not in self.missing:
             return False
         self._removals.make_way(folder, self.store, is_missing=True)
@@ -262,12 +262,12 @@ class _StreamHome:
         return True
 
     def close(self) -> None:
-        self.place.close()
+        self.folder.close()
         self.store.close()
 
     def delete(self) -> Syncable:
         # The folder first: with its first step the stream is gone, whatever becomes of the rest.
-        removal = self._removals.remove(self.place, None)
+        removal = self._removals.remove(self.folder, None)
         self._files.discard()
         return removal
 
@@ -294,11 +294,11 @@ class FolderStorage:
         self.set_aside: dict[tuple[str, str], str] = {}
         self._removals = FolderRemovals(folder.remover)
         self.removals: FolderRemovals | None = self._removals
-        self._folder = folder
+        self.folder = folder
         self._report = report
         self._note = note
 
-    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamStorage:
         """Create the storage of a new stream.
 
         Args:
@@ -307,17 +307,17 @@ class FolderStorage:
         Raises:
             StoreError: the disk refused.
         """
-        folder = self._folder.stream(account, config.name)
+        folder = self.folder.stream(account, config.name)
         if (account, "") in self.set_aside or (account, folder.path.name) in self.set_aside:
             self._check_free(account, folder)
         if config.storage is StorageType.MEMORY:
-            return MemoryHome()
+            return MemoryStreamStorage()
         folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)), held=held)
-        return self._home(folder, config)
+        return self._storage(folder, config)
 
-    def _home(self, folder: StreamFolder, config: StreamConfig) -> _StreamHome:
+    def _storage(self, folder: StreamFolder, config: StreamConfig) -> _FolderStreamStorage:
         is_mirror = config.mirror is not None
-        return _StreamHome(folder, self._removals, self._report, self._note, is_mirror=is_mirror)
+        return _FolderStreamStorage(folder, self._removals, self._report, self._note, is_mirror=is_mirror)
 
     def _check_free(self, account: str, folder: StreamFolder) -> None:
         try:
@@ -329,11 +329,11 @@ class FolderStorage:
         except OSError as error:
             raise StoreError.of(f"read {folder.path}", error) from error
 
-    def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
+    def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamStorage]]:
         """Open the account's streams."""
         try:
-            vanished = self._folder.vanished(account)
-            folders = self._folder.streams(account, self._note)
+            vanished = self.folder.vanished(account)
+            folders = self.folder.streams(account, self._note)
         except StoreError as error:
             self.set_aside[account, ""] = str(error)
             self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
@@ -352,7 +352,7 @@ class FolderStorage:
                     continue
                 record = _record_of(folder, StreamRecord, meta)
                 _check_name(folder, record.config.name)
-                home = self._home(folder, record.config)
+                storage = self._storage(folder, record.config)
             except (OSError, DecodeError, StoreError) as error:
                 self._leave_alone(account, folder, _told(error))
                 continue
@@ -362,7 +362,7 @@ class FolderStorage:
             _tidy(folder, self._note)
             if folder.listed is not None:
                 folder.listed.add(folder.path.name)
-            yield record.config, record.created_ns, home
+            yield record.config, record.created_ns, storage
             folder.use()
 
     def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
@@ -404,7 +404,7 @@ def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) ->
     """Remove files that a crash left unfinished, and report foreign files."""
     with suppress(OSError):
         if foreign := folder.tidy(note):
-            note(f"{folder.path} holds what the store did not write, and leaves alone: {told(foreign)}")
+            note(f"{folder.path} holds what the store did not write, and leaves alone: {format_names(foreign)}")
 
 
 def _told(error: Exception) -> str:

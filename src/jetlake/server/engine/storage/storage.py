@@ -9,21 +9,21 @@ import msgspec
 
 from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Syncable
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage, MemoryConsumerStorage
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.id_log import IdLog
 from jetlake.store.memory_store import MemoryStore
 
 __all__ = [
-    "MemoryHome",
     "MemoryStorage",
+    "MemoryStreamStorage",
     "SavedIds",
     "SavedLifetimes",
     "SavedPositions",
     "SavedSchedules",
     "Storage",
-    "StreamHome",
+    "StreamStorage",
 ]
 
 
@@ -69,7 +69,7 @@ class SavedSchedules(msgspec.Struct, frozen=True):
     """Subject, next time and sequence of each schedule."""
 
 
-class StreamHome(Protocol):
+class StreamStorage(Protocol):
     """The storage of one stream."""
 
     store: MessageStore
@@ -79,17 +79,17 @@ class StreamHome(Protocol):
     """Folders of consumers that could not be opened, and may still need any message."""
 
     @property
-    def place(self) -> Syncable | None:
+    def folder(self) -> Syncable | None:
         """What is durable once the configuration is; None in memory."""
         ...
 
     @property
     def is_adopted(self) -> bool:
-        """Whether a start found the folder, and a power cut may undo it until `place` is synced."""
+        """Whether a start found the folder, and a power cut may undo it until `folder` is synced."""
         ...
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        """Save the configuration; it is durable once `place` is.
+        """Save the configuration; it is durable once `folder` is.
 
         Raises:
             StoreError: the disk refused, and the old configuration stays.
@@ -97,11 +97,11 @@ class StreamHome(Protocol):
         ...
 
     def save_later(self, config: StreamConfig, created_ns: int) -> None:
-        """Have the next sync of `place` save the configuration, and the ones after it when the disk refuses."""
+        """Have the next sync of `folder` save the configuration, and the ones after it when the disk refuses."""
         ...
 
     def release(self) -> None:
-        """Let a stream that was created held become durable with `place`."""
+        """Let a stream that was created held become durable with `folder`."""
         ...
 
     def load_ids(self) -> SavedIds | None:
@@ -144,11 +144,11 @@ class StreamHome(Protocol):
         """Save the schedules, durably."""
         ...
 
-    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        """Create the storage of a new consumer, whose record is durable once its `place` is; `missing` forgets it."""
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerStorage:
+        """Create the storage of a new consumer, whose record is durable once its `folder` is; `missing` forgets it."""
         ...
 
-    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
+    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerStorage]]:
         """Open the stream's consumers; those that cannot be read are `missing`, and reported."""
         ...
 
@@ -181,24 +181,24 @@ class Storage(Protocol):
     removals: FolderRemovals | None
     """Removes folders; None in memory."""
 
-    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
-        """Create the storage of a new stream, whose configuration is durable once its `place` is.
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamStorage:
+        """Create the storage of a new stream, whose configuration is durable once its `folder` is.
 
         Args:
-            held: a restart removes the stream with all that it holds, unless `release` and a sync of `place` came
+            held: a restart removes the stream with all that it holds, unless `release` and a sync of `folder` came
                 before.
         """
         ...
 
-    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
+    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamStorage]]:
         """Open the account's streams: configuration, time of creation, storage."""
         ...
 
 
-class MemoryHome:
+class MemoryStreamStorage:
     """The storage of a stream in memory."""
 
-    place: Syncable | None = None
+    folder: Syncable | None = None
     is_adopted = False
 
     def __init__(self) -> None:
@@ -251,11 +251,11 @@ class MemoryHome:
     def save_schedules(self, schedules: SavedSchedules) -> None:
         """Save nothing."""
 
-    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerStorage:
         """Create the storage of a consumer in memory."""
-        return TransientHome()
+        return MemoryConsumerStorage()
 
-    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
+    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerStorage]]:
         """Return nothing to recover."""
         return ()
 
@@ -283,10 +283,10 @@ class MemoryStorage:
         self.set_aside: dict[tuple[str, str], str] = {}
         self.removals: FolderRemovals | None = None
 
-    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamStorage:
         """Create the storage of a new stream, in memory whatever its configuration says."""
-        return MemoryHome()
+        return MemoryStreamStorage()
 
-    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
+    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamStorage]]:
         """Return nothing to recover."""
         return ()

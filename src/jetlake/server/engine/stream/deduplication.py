@@ -65,12 +65,12 @@ class MessageIds:
         self.last = b""
         self.window = DeduplicationWindow(stream.config.duplicate_window)
         self._stream = stream
-        self._home = stream.home
+        self._storage = stream.storage
         self._store = stream.store
         self._clock = stream.services.clock
         self._timers = stream.services.timers
         self._commit = stream.services.commit
-        self._log = stream.home.id_log
+        self._log = stream.storage.id_log
         self._are_used = self._are_recovered = False
         self._sweep_timer: Timer | None = None
         # Ranges of sequences whose records the log wants to delete: the sequences with ids in the id log (None: all
@@ -87,7 +87,7 @@ class MessageIds:
             StoreError: the file could not be written.
         """
         if not self._are_used:
-            self._home.expect_ids()
+            self._storage.expect_ids()
             self._are_used = True
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
@@ -213,7 +213,7 @@ class MessageIds:
     def recover(self) -> None:
         """Restore the window from the id file, the id log and the headers of newer messages."""
         self._are_recovered = True
-        saved = self._home.load_ids()
+        saved = self._storage.load_ids()
         if saved is None:
             return  # No message was ever stored with an id, so that none is read.
         self._are_used = True
@@ -247,7 +247,7 @@ class MessageIds:
         """Write the id file; when that fails, the next start reads the headers and the id log instead."""
         if self._are_used and self._store.failure is None:
             with suppress(StoreError):
-                self._home.save_ids(SavedIds(self._store.last_sequence, self.window.entries()))
+                self._storage.save_ids(SavedIds(self._store.last_sequence, self.window.entries()))
                 if self._log is not None:
                     self._log.clear()
 

@@ -170,7 +170,7 @@ class Expiry:
         if not self._stream.config.allow_msg_ttl:
             return
         store = self._store
-        saved = self._stream.home.load_lifetimes()
+        saved = self._stream.storage.load_lifetimes()
         if saved is None or saved.last_sequence > store.last_sequence:
             # Also when the log has lost its tail: those sequences may belong to other messages now.
             self._read_headers(store.first_sequence)
@@ -199,7 +199,7 @@ class Expiry:
         if self._stream.config.allow_msg_ttl:
             with suppress(StoreError):
                 saved = SavedLifetimes(self._store.last_sequence, self._heap, self.ageless)
-                self._stream.home.save_lifetimes(saved)
+                self._stream.storage.save_lifetimes(saved)
 
     def close(self) -> None:
         """Remove no more messages."""

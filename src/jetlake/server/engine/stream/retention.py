@@ -6,8 +6,8 @@ removed when the one consumer of its subject, and every mirror and source, is do
 
 What is always true:
 
-- No message is removed that a consumer may still need: while a consumer could not be opened (`home.missing`), and where
-  the disk does not tell a message's subject, messages stay until a later sweep.
+- No message is removed that a consumer may still need: while a consumer could not be opened (`storage.missing`), and
+  where the disk does not give back a message's subject, messages stay until a later sweep.
 - An acknowledged message may leave the log later than the consumer's journal has the acknowledgement: a start finds it
   again and sweeps it. Only below `passed_sequence`, where no consumer's position tells which messages are done, the
   journal waits for the log.
@@ -59,7 +59,7 @@ class Retention:
         self._store = stream.store
         self._services = stream.services
         self._consumers = stream.consumers
-        self._missing = stream.home.missing
+        self._missing = stream.storage.missing
         self._sweep: Steps[None] | None = None  # under way
         self._is_sweep_refused = False
         self._retry_timer: Timer | None = None

@@ -37,7 +37,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Capture
 from jetlake.server.engine.schedule.schedules import Schedules
-from jetlake.server.engine.storage.storage import StreamHome
+from jetlake.server.engine.storage.storage import StreamStorage
 from jetlake.server.engine.stream.deduplication import MessageIds
 from jetlake.server.engine.stream.expiry import Expiry
 from jetlake.server.engine.stream.publish import PublishPath
@@ -70,7 +70,7 @@ class Stream:
         account: the subject space that the stream captures from and acknowledges to.
         captured: subjects that the account's streams capture; the stream adds its own.
         usage: the stream's share of account and server usage.
-        home: where the stream is stored.
+        storage: where the stream is stored.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Stream:
         usage: StreamUsage,
         config: StreamConfig,
         created_ns: int,
-        home: StreamHome,
+        storage: StreamStorage,
     ) -> None:
         self.services = services
         self.account = account
@@ -93,8 +93,8 @@ class Stream:
         self._encoded: Raw | None = None  # the configuration as JSON
         self.created_ns = created_ns
         self.created = format_time(created_ns)
-        self.home = home
-        self.store = home.store
+        self.storage = storage
+        self.store = storage.store
         self.is_closed = False
         self._captured = captured
         self._captures: dict[str, Capture] = {}
@@ -113,13 +113,13 @@ class Stream:
         self.retention = Retention(self)
         self.expiry = Expiry(self)
         self.ids = MessageIds(self)
-        self.schedules = Schedules(home, services, self._publish_scheduled)
+        self.schedules = Schedules(storage, services, self._publish_scheduled)
         self.release = Release(self)
         self.publish_path = PublishPath(self)
         self._apply_rules()
         self.removal.limit_to(config)
         self.store.hooks.on_purged = self._on_purged
-        self.store.hooks.on_undone = self._on_rollback
+        self.store.hooks.on_rolled_back = self._on_rollback
 
     def _apply_rules(self) -> None:
         """Apply the configuration to the parts that do not know the stream."""
@@ -155,12 +155,12 @@ class Stream:
         Raises:
             StoreError: the configuration could not be written, and nothing has changed.
         """
-        self.home.save(config, self.created_ns)
-        if self.home.place is not None:
+        self.storage.save(config, self.created_ns)
+        if self.storage.folder is not None:
             is_other = config.retention is not self.config.retention
             if self.store.messages and (is_other or are_tighter(config, self.config)):
-                self._sync_config(self.home.place)
-            self.services.commit.mark_now(self.home.place)
+                self._sync_config(self.storage.folder)
+            self.services.commit.mark_now(self.storage.folder)
         old, self.config, self._encoded = self.config, config, None
         self.rules = StreamRules.of(config, self.services.options.domain)
         self.publish_path.apply(self.rules)
@@ -179,16 +179,16 @@ class Stream:
         self.removal.after_removal()
         self.copying.configure(config)
 
-    def _sync_config(self, place: Syncable) -> None:
+    def _sync_config(self, folder: Syncable) -> None:
         """Sync a saved configuration before it removes messages: after a crash, the old one must still have them.
 
         A refused configuration may be on disk all the same, where a start would find it: the old one replaces it.
         """
         try:
-            place.sync()
+            folder.sync()
         except StoreError:
-            self.home.save_later(self.config, self.created_ns)
-            self.services.commit.mark_now(place)
+            self.storage.save_later(self.config, self.created_ns)
+            self.services.commit.mark_now(folder)
             raise
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Stream:
         self._stop()
         finish(self.release_subjects())
         try:
-            self.home.close()
+            self.storage.close()
             self.ids.save()
         finally:
             self.ids.close_log()
@@ -213,7 +213,7 @@ class Stream:
         Raises:
             StoreError: the files could not be removed, and nothing has changed.
         """
-        removal = self.home.delete()
+        removal = self.storage.delete()
         self.copying.close(deleted=True)
         self._stop()
         self.ids.close_log(is_deleted=True)
@@ -231,8 +231,8 @@ class Stream:
         self.retention.close()
         self.account.close_captures(self._captures.values())
         self.services.commit.forget(self.store)
-        if self.home.place is not None:
-            self.services.commit.forget(self.home.place)
+        if self.storage.folder is not None:
+            self.services.commit.forget(self.storage.folder)
 
     def capture(self) -> Steps[None]:
         """Capture the configuration's subjects and no others, until the stream is closed."""

@@ -168,8 +168,8 @@ class MessageTrace:
 
     def _note_delivery(self, subscription: Subscription, **more: str) -> None:
         fields = {**more, "sub": _text(subscription.subject), "queue": _text(subscription.queue)}
-        taker = _describe(subscription.subscriber)
-        self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
+        recipient = _describe(subscription.subscriber)
+        self._note("eg", **recipient, **{key: value for key, value in fields.items() if value})
 
     def _note_stored(self, stream: Stream, error: str) -> None:
         subject = self._message[0]

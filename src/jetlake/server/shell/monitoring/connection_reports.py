@@ -194,7 +194,7 @@ def subscriptions_report(server: ServerView, query: Query) -> Steps[dict[str, An
 def routing_report(accounts: list[Account]) -> dict[str, Any]:
     """Report the counters of routing in these accounts."""
     lookups = sum(account.stats.misses for account in accounts)
-    routes = [route.takers for account in accounts for route in account.known_routes()]
+    routes = [route.recipients for account in accounts for route in account.known_routes()]
     return {
         "num_subscriptions": sum(account.interest_count for account in accounts),
         "num_cache": len(routes),

@@ -88,7 +88,7 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
             if (found := jetstream.streams.get(name)) is not None:
                 streams.append((account, found))
                 consumers += len(found.consumers)
-                missing += len(found.home.missing)
+                missing += len(found.storage.missing)
     page.gauge("jetlake_streams", "Streams.", len(streams))
     page.gauge("jetlake_consumers", "Consumers.", consumers)
     page.gauge(

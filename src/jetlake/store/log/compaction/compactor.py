@@ -9,13 +9,13 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.compaction.rewrite import Rewrite
-from jetlake.store.log.filing import Filing
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.open_files import OpenFiles
 from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
+from jetlake.store.log.spiller import Spiller
 from jetlake.store.steps import Steps
 
 __all__ = ["Compactor"]
@@ -38,7 +38,7 @@ class Compactor:
         lost: LostMessages,
         segments: SegmentList,
         index_file: IndexFile,
-        filing: Filing,
+        spiller: Spiller,
         open_files: OpenFiles,
         rewrite_bytes_min: int,
     ) -> None:
@@ -49,7 +49,7 @@ class Compactor:
         self._lost = lost
         self._segments = segments
         self._index_file = index_file
-        self._filing = filing
+        self._spill = spiller
         self._open_files = open_files
         self._rewrite_bytes_min = rewrite_bytes_min
         self._rewrite: Rewrite | None = None
@@ -74,7 +74,7 @@ class Compactor:
             try:
                 if segment.tombstones.low and segment is not self._index.blocks[0]:
                     self._index_file.drop()
-                self._filing.forget(segment)
+                self._spill.forget(segment)
                 self._disk.remove(segment.file.path)
             except OSError:
                 # It holds nothing; a later flush tries again.
@@ -119,10 +119,10 @@ class Compactor:
 
         One that was rewritten explains itself, but not what came behind it and has been dropped since.
         """
-        for place, other in enumerate(self._index.blocks):
+        for position, other in enumerate(self._index.blocks):
             if other is segment or other.first > last:
                 return False
-            following = self._index.starts[place + 1]
+            following = self._index.starts[position + 1]
             if following > first and not _explains_itself(other, min(last, following - 1)):
                 return True
         return False
@@ -149,7 +149,7 @@ class Compactor:
         self._rewrite = Rewrite(segment, last, self._index.last_time_ns, partial(self._is_needed, segment))
         self._steps = self._rewrite.build()
 
-    def go_on(self) -> bool:
+    def step(self) -> bool:
         """Take the next step of the rewrite that was begun; False when there is none.
 
         Once it is built, `write` has to follow before the next step can be taken.
@@ -165,7 +165,7 @@ class Compactor:
             if not self._may_go_on(rewrite):
                 self.cancel()
             elif rewrite.is_written:
-                self._put_in_place(rewrite)
+                self._install(rewrite)
                 self._rewrite = None
             elif not rewrite.is_built:
                 self._log.use((segment,))
@@ -189,11 +189,11 @@ class Compactor:
         """Return whether records may go and no message is lost: it would count as removed, or be back with the disk."""
         return self._may_forget(segment) and not self._lost.any_between(segment.first, self._index.last_of(segment))
 
-    def _put_in_place(self, rewrite: Rewrite) -> None:
+    def _install(self, rewrite: Rewrite) -> None:
         if rewrite.drops_tombstones:
             self._index_file.drop()
-        rewrite.put_in_place()
-        self._filing.replaced(rewrite.segment)
+        rewrite.install()
+        self._spill.replaced(rewrite.segment)
         self._durability.renamed()
 
     def waits_for_write(self) -> bool:

@@ -71,7 +71,7 @@ class Compressor:
         self._work: _Compression | None = None
         self._write_lock = threading.Lock()
 
-    def go_on(self) -> bool:
+    def step(self) -> bool:
         """Take the next step; False when no segment is left to compress.
 
         Once a file is built, `write` has to follow before the next step can be taken.
@@ -85,7 +85,7 @@ class Compressor:
                 return True
             for segment in self._index.blocks:
                 is_full = segment is not self._index.active and segment.size > HEADER_SIZE
-                if is_full and not segment.is_settled and self._log.durability.is_safe(segment):
+                if is_full and not segment.is_compression_done and self._log.durability.is_safe(segment):
                     self._begin(segment)
                     return True
         except OSError as error:
@@ -94,7 +94,7 @@ class Compressor:
         return False
 
     def _begin(self, segment: Segment) -> None:
-        segment.is_settled = True
+        segment.is_compression_done = True
         self._log.use((segment,))
         data = segment.file.read_all(segment.size)
         # What is damaged, or has erased records, stays as it is.
@@ -107,7 +107,7 @@ class Compressor:
     def _advance(self, work: _Compression) -> None:
         segment = work.segment
         if segment not in self._index.blocks or work.is_outdated():
-            segment.is_settled = False
+            segment.is_compression_done = False
             self.cancel()
         elif work.content is None:
             work.content = next(work.steps)

@@ -219,7 +219,7 @@ class Rewrite:
         segment = self.segment
         return self._began != (segment.size, segment.generation, segment.write_generation)
 
-    def put_in_place(self) -> None:
+    def install(self) -> None:
         """Put the new file in the place of the segment's, and its rows in the place of the segment's rows.
 
         The new name is not yet safe when this returns: that is left to whoever syncs the folder.
@@ -245,7 +245,7 @@ class Rewrite:
         segment.digest = self._digest
         segment.hasher = None
         segment.verified = True
-        segment.is_settled = False
+        segment.is_compression_done = False
         segment.dead_records = segment.live_count < len(live)
         segment.worth_below = segment.live_bytes // 2
         segment.write_generation = 0

@@ -11,13 +11,13 @@ from pathlib import Path
 from jetlake.errors import StoreError
 from jetlake.store.log.groups import incomplete_groups
 from jetlake.store.log.mark import Mark
-from jetlake.store.log.pieces.index_piece import PieceHead
 from jetlake.store.log.record import OVERHEAD
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.segment_files import SegmentFile
 from jetlake.store.log.scan import Scan
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_header import segment_name
+from jetlake.store.log.segment_index.format import IndexHead
 from jetlake.store.log.segment_list import Listed
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
 from jetlake.store.sequence_ranges import Range, ranges_of
@@ -105,8 +105,8 @@ class Findings:
             found.lost_bytes += content.torn_bytes
             self.position = max(self.position, end)
 
-    def note_piece(self, head: PieceHead) -> None:
-        """Note what an index piece tells of its segment, which is whole."""
+    def note_index(self, head: IndexHead) -> None:
+        """Note what a segment index tells of its segment, which is whole."""
         found = self._found
         found.tombstones += head.tombstones
         found.last_time_ns = max(found.last_time_ns, head.last_time_ns)
@@ -197,16 +197,16 @@ class Findings:
         found.incomplete = incomplete_groups(self._links, self._was_safe, above=safe_sequence)
 
     def _was_safe(self, sequence: int) -> bool:
-        """Return whether a sequence must have been synced: removed, or in a segment removed, rewritten or filed."""
+        """Return whether a sequence must have been synced: removed, or in a segment removed, rewritten or spilled."""
         if any(first <= sequence <= last for first, last in self._found.tombstones):
             return True
         segments = self._found.segments
-        place = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
-        if place >= 0 and (segments[place].generation or segments[place].filed is not None):
-            # Rewritten, or before a segment with a piece that is trusted.
+        index = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
+        if index >= 0 and (segments[index].generation or segments[index].spilled is not None):
+            # Rewritten, or before a segment with a segment index that is trusted.
             return True
-        if place + 1 == len(segments) or self._listed is None:
+        if index + 1 == len(segments) or self._listed is None:
             return False
         newest = max(self._listed, default=0)
-        between = range(segments[place].number + 1 if place >= 0 else 1, segments[place + 1].number)
+        between = range(segments[index].number + 1 if index >= 0 else 1, segments[index + 1].number)
         return any(number < newest and number not in self._listed for number in between)

@@ -28,7 +28,7 @@ class Recovered:
         last_sequence: the highest one that was ever used.
         next_number: the number of the next segment, unless a file has it that is not the stream's.
         taken_numbers: the numbers that files have, whosever they are.
-        by_piece: the segments that were taken in by their index pieces, which tell of removals too.
+        by_index: the segments that were taken in by their segment indexes, which tell of removals too.
         unsynced: the segments whose bytes may not be safe yet.
         safe_end: a segment's number and how many of its bytes are safe, as all segments before it are.
     """
@@ -50,6 +50,6 @@ class Recovered:
         self.last_time_ns = 0
         self.next_number = 1
         self.taken_numbers: set[int] = set()
-        self.by_piece: list[Segment] = []
+        self.by_index: list[Segment] = []
         self.unsynced: list[Segment] = []
         self.safe_end = (0, 0)

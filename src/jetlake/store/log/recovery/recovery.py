@@ -15,18 +15,18 @@ from xxhash import xxh3_64
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
+from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, format_names
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.lost_messages import LOST_MAX
 from jetlake.store.log.mark import Mark
-from jetlake.store.log.pieces.index_piece import PieceHead, piece_path, read_head
-from jetlake.store.log.pieces.recovered_subjects import RecoveredSubjects
 from jetlake.store.log.recovery.findings import Findings
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.segment_files import SegmentFile, find_segments
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_number
+from jetlake.store.log.segment_index.format import IndexHead, index_path, read_head
+from jetlake.store.log.segment_index.recovered_subjects import RecoveredSubjects
 from jetlake.store.log.segment_list import Listed
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.sequence_ranges import ranges_of, without
@@ -61,7 +61,7 @@ def recover(
     foreign = foreign_names(MESSAGE_FILES, names)
     foreign += [name for name in names if name.endswith(".seg") and segment_number(name) is None]
     if foreign := sorted(set(foreign)):
-        note(f"{folder} holds what the store did not write, and leaves alone: {told(foreign)}")
+        note(f"{folder} holds what the store did not write, and leaves alone: {format_names(foreign)}")
     _clear_aside(disk, folder, [name for name in names if name not in foreign], note)
     files = find_segments(disk, folder, [name for name in names if name not in foreign], mark, listed, note)
     found = Recovered()
@@ -76,7 +76,8 @@ def recover(
         # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
         found.safe_sequence = found.last_sequence
     if recovery.passed_over:
-        note(f"{folder} holds segments with no record in them, and leaves them alone: {told(recovery.passed_over)}")
+        skipped = format_names(recovery.passed_over)
+        note(f"{folder} holds segments with no record in them, and leaves them alone: {skipped}")
     used = [segment.number for segment in (*found.segments, *snapshot.segments)]
     found.next_number = max((*used, *(listed.segments if listed is not None else ())), default=0) + 1
     while found.next_number in found.taken_numbers:
@@ -123,9 +124,9 @@ class _Recovery:
         self._known_sequence = snapshot.last_sequence
         # What the snapshot takes for living messages, and was found to be lost since.
         self._lost_since = without(listed.lost if listed is not None else [], ranges_of(snapshot.lost), LOST_MAX)
-        counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.filed)))
+        counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.spilled)))
         self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
-        self._heads: dict[int, PieceHead] = {}
+        self._heads: dict[int, IndexHead] = {}
 
     def run(self, mark: Mark, *, reuses_sequences: bool) -> None:
         """Take in every segment, then find the end."""
@@ -134,8 +135,8 @@ class _Recovery:
         self._found.safe_end = max(mark.safe_end, (max(listed, default=0), 0))
         self._find_heads()
         numbers = sorted(self._known.keys() | self._files.keys() | listed.keys())
-        for place, number in enumerate(numbers):
-            following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
+        for index, number in enumerate(numbers):
+            following = self._files.get(numbers[index + 1]) if index + 1 < len(numbers) else None
             segment = self._take_in(number, following)
             if segment is not None:
                 if self._listed is None and segment.is_damaged and segment is self._known.get(number):
@@ -164,16 +165,16 @@ class _Recovery:
             return None
         if known is not None:
             known.file.name, known.file.is_plain = file.name, file.is_plain
-        if (known is None or known.filed is None) and (segment := self._by_piece(file, known)) is not None:
+        if (known is None or known.spilled is None) and (segment := self._by_index(file, known)) is not None:
             return segment
         as_known = known is not None and self._is_as_known(known)
-        if as_known and known is not None and (number != self._known_last or known.filed is not None):
+        if as_known and known is not None and (number != self._known_last or known.spilled is not None):
             return known
-        # What is read now may be changed before it has a piece again: an old one must not be believed then.
-        piece = piece_path(self._folder / file.name)
-        if piece.name in self._names:
+        # What is read now may be changed before it has a segment index again: an old one must not be believed then.
+        index_parts = index_path(self._folder / file.name)
+        if index_parts.name in self._names:
             with suppress(OSError):
-                self._disk.remove(piece)
+                self._disk.remove(index_parts)
         if known is None:
             return self._read(file, following)
         if as_known and (segment := self._read_on(known, following)) is not None:
@@ -182,8 +183,8 @@ class _Recovery:
 
     def _is_as_known(self, known: Segment) -> bool:
         """Return whether a segment is that of the snapshot, perhaps longer, and nothing was lost since."""
-        place = bisect_left(self._lost_since, known.first)
-        if place < len(self._lost_since) and self._lost_since[place] <= known.last_row_sequence:
+        index = bisect_left(self._lost_since, known.first)
+        if index < len(self._lost_since) and self._lost_since[index] <= known.last_row_sequence:
             return False
         file = self._files.get(known.number)
         return (
@@ -195,31 +196,31 @@ class _Recovery:
 
     # The ways to take in a segment
 
-    def _by_piece(self, file: SegmentFile, known: Segment | None) -> Segment | None:
-        """Take in a full segment by its index piece; None when there is none that tells all about it."""
+    def _by_index(self, file: SegmentFile, known: Segment | None) -> Segment | None:
+        """Take in a full segment by its segment index; None when there is none that tells all about it."""
         head = self._heads.pop(file.number, None)
         found = self._found
         if head is None or any(first <= head.last and last >= head.segment.first for first, last in found.missing):
             return None
         if known is not None:
             self._findings.note_dead(known)
-        self._findings.note_piece(head)
+        self._findings.note_index(head)
         head.segment.file.is_plain = file.is_plain
-        found.by_piece.append(head.segment)
+        found.by_index.append(head.segment)
         return head.segment
 
     def _find_heads(self) -> None:
-        """Read the heads of index pieces that can be trusted, and give their subjects the numbers they have there.
+        """Read the heads of segment indexes that can be trusted, and give their subjects the numbers they have there.
 
-        A piece tells nothing of messages that a power cut took: it counts only for a segment that was synced. Such a
-        segment has no group that is not whole either, since a group is synced at once.
+        A segment index does not show which messages a power cut took: only that of a synced segment counts. A synced
+        segment has no incomplete group either, since a group is synced as a whole.
         """
         for number, file in self._files.items():
             known = self._known.get(number)
             if (
                 file.header is None
                 or number >= self._found.safe_end[0]
-                or (known is not None and known.filed is not None)
+                or (known is not None and known.spilled is not None)
             ):
                 continue
             try:
@@ -231,8 +232,8 @@ class _Recovery:
             if file.size < head.segment.size:
                 self._findings.doubt(number)
             elif file.size == head.segment.size:
-                assert head.segment.piece is not None
-                if self._subjects.claim(head.segment.file.path, head.segment.piece):
+                assert head.segment.index_parts is not None
+                if self._subjects.claim(head.segment.file.path, head.segment.index_parts):
                     self._heads[number] = head
 
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
@@ -252,7 +253,7 @@ class _Recovery:
         self._findings.note(segment, content, following)
         self._leave_out_undone(segment, content)
         _extend(segment, content, self._subjects.index)
-        self._mend_header(segment, file, content)
+        self._rewrite_header(segment, file, content)
         return segment
 
     def _leave_out_undone(self, segment: Segment, content: Scan) -> None:
@@ -303,13 +304,13 @@ class _Recovery:
         self._findings.note_dead(known)
         self._findings.note_absent(known, set(content.sequences), lost=not rewritten)
         keep = [
-            place
-            for place, sequence in enumerate(content.sequences)
+            index
+            for index, sequence in enumerate(content.sequences)
             if sequence > self._known_sequence or ((row := known.row_of(sequence)) >= 0 and known.live[row])
         ]
         segment.dead_records = len(keep) < len(content.sequences)
         _extend(segment, content.only(keep), self._subjects.index)
-        self._mend_header(segment, file, content)
+        self._rewrite_header(segment, file, content)
         return segment
 
     def _new(self, file: SegmentFile, first: int) -> Segment:
@@ -336,7 +337,7 @@ class _Recovery:
             return
         self._note_text(f"Removed {segment.file.path}, of which a crash or somebody left nothing but the name")
 
-    def _mend_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
+    def _rewrite_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
         """Write a damaged header anew: it is one of the few places that know the stream's key."""
         if file.header is not None:
             return
@@ -366,7 +367,7 @@ class _Recovery:
 
 
 def _fits(segment: Segment, file: SegmentFile, key: int) -> bool:
-    """Return whether a piece's segment is the one in a file, which may have lost its end."""
+    """Return whether a segment index's segment is the one in a file, which may have lost its end."""
     header = file.header
     return (
         header is not None

@@ -10,7 +10,7 @@ import msgspec
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.own_files import told
+from jetlake.store.files.own_files import format_names
 from jetlake.store.log.log_file import table_of
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name, segment_number
@@ -74,7 +74,7 @@ def find_segments(
     """
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
     if listed is not None:
-        _check_places(disk, folder, numbers, listed)
+        _check_listed(disk, folder, numbers, listed)
     files = [file for number in numbers if (file := _look_at(disk, folder, number)) is not None]
     keys = Counter(file.header.key for file in files if file.header is not None)
     if mark.key:
@@ -89,11 +89,11 @@ def find_segments(
         mark = Mark()
     own, foreign = _sort_out(files, key, folder, note)
     if foreign:
-        note(f"{folder} holds segments that are not the stream's, and leaves them alone: {told(foreign)}")
+        note(f"{folder} holds segments that are not the stream's, and leaves them alone: {format_names(foreign)}")
     return SegmentFiles(key, own, set(numbers), mark)
 
 
-def _check_places(disk: Disk, folder: Path, numbers: list[int], listed: Listed) -> None:
+def _check_listed(disk: Disk, folder: Path, numbers: list[int], listed: Listed) -> None:
     absent = listed.segments.keys() - set(numbers)
     names = set(disk.names(folder)) if absent else set()
     for number in absent:

@@ -43,7 +43,7 @@ class IndexFile:
         """Begin to write the index as it is now, while the store goes on."""
         self._writer = SnapshotWriter(self._disk, self._path, snapshot)
 
-    def go_on(self) -> bool:
+    def step(self) -> bool:
         """Take the next step of what was begun; False when there was nothing to do."""
         writer = self._writer
         if writer is None:

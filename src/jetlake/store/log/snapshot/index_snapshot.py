@@ -20,10 +20,10 @@ from xxhash import xxh3_64
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, SMALL_FILE_BYTES_MAX, read_file
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.block import Filed
+from jetlake.store.index.block import SpilledRows
 from jetlake.store.index.packed_names import PackedNames
-from jetlake.store.index.postings import MASK_BYTES
-from jetlake.store.log.segment import PieceParts, Segment
+from jetlake.store.index.postings import BLOOM_BYTES
+from jetlake.store.log.segment import IndexParts, Segment
 
 __all__ = ["FORMAT_VERSION", "IndexSnapshot", "SnapshotWriter", "read_snapshot"]
 
@@ -31,14 +31,14 @@ FORMAT_VERSION = 3
 _MAGIC = b"JLIX"
 _HEAD = struct.Struct("<4sHHQQqQQQIIII")
 _SEGMENT = struct.Struct("<IIQQQIIQQQQI")
-_FILED = struct.Struct("<QqqIIIIQQIIII")
+_SPILLED = struct.Struct("<QqqIIIIQQIIII")
 _HASH = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 _WRITE_BYTES = 1024 * 1024
 _ITEM_SIZES = {"I": 4, "q": 8, "Q": 8}
-_SPARSE, _DEAD_RECORDS, _HAS_DIGEST, _IS_FILED, _HAS_PIECE, _IS_DAMAGED = 1, 2, 4, 8, 16, 32
+_SPARSE, _DEAD_RECORDS, _HAS_DIGEST, _IS_SPILLED, _HAS_INDEX, _IS_DAMAGED = 1, 2, 4, 8, 16, 32
 _LOG_SHARE_MAX = 4
-_ITEMS_PER_PIECE = 32768
+_ITEMS_PER_CHUNK = 32768
 
 
 class IndexSnapshot:
@@ -46,13 +46,13 @@ class IndexSnapshot:
 
     Attributes:
         key: the stream's, as everywhere.
-        segments: with their rows as they were; `size` is how far each was written. The first ones are filed.
+        segments: with their rows as they were; `size` is how far each was written. The first ones are spilled.
         last_sequence: the last one that was used.
         lost, lost_bytes: what recovery had found missing until then.
         names: the subject of each number, to be written; b"" for one that is free.
         packed_names: the same, as they were read.
-        filed_end, dead_high, totals: the counters over filed segments, see `FiledSubjects`; the last are by number:
-            counts, filed, lows, highs.
+        filed_end, dead_high, totals: the counters over spilled segments, see `SpilledSubjects`; the last are by number:
+            counts, spilled, lows, highs.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class IndexSnapshot:
         self.segments: list[Segment] = []
         self.names: list[bytes] = []
         self.packed_names = PackedNames(array("I"), b"")
-        self.filed_end = 0
+        self.spilled_end = 0
         self.dead_high = 0
         self.totals: list[array[int]] = [array("Q") for _ in range(4)]
 
@@ -79,7 +79,7 @@ class SnapshotWriter:
         self._disk = disk
         self._path = path
         self._aside = path.with_name(path.name + ASIDE_SUFFIX)
-        self._pieces = _pieces(
+        self._chunks = _chunks(
             _head(snapshot),
             [_FrozenSegment(segment) for segment in snapshot.segments],
             snapshot.names[:],
@@ -101,7 +101,7 @@ class SnapshotWriter:
                 # and then, while the loop waits. Nobody needs this one so badly.
                 self._disk.remove(self._aside)
                 self._handle = self._disk.open(self._aside, create=True)
-            if data := _gather(self._pieces, size):
+            if data := _gather(self._chunks, size):
                 self._hasher.update(data)
                 self._write(data)
                 return True
@@ -128,12 +128,12 @@ class SnapshotWriter:
             self._disk.close(handle)
 
 
-def _gather(pieces: Iterator[bytes], size: int) -> bytes:
-    """Return the next pieces, until they are that long."""
+def _gather(chunks: Iterator[bytes], size: int) -> bytes:
+    """Return the next chunks, until they are that long."""
     taken: list[bytes] = []
-    for piece in pieces:
-        taken.append(piece)
-        size -= len(piece)
+    for chunk in chunks:
+        taken.append(chunk)
+        size -= len(chunk)
         if size <= 0:
             break
     return b"".join(taken)
@@ -148,7 +148,7 @@ def _head(snapshot: IndexSnapshot) -> bytes:
         snapshot.last_sequence,
         snapshot.last_time_ns,
         snapshot.lost_bytes,
-        snapshot.filed_end,
+        snapshot.spilled_end,
         snapshot.dead_high,
         len(snapshot.segments),
         len(snapshot.names),
@@ -158,19 +158,19 @@ def _head(snapshot: IndexSnapshot) -> bytes:
     return head + column_bytes(array("Q", snapshot.lost))
 
 
-def _pieces(
+def _chunks(
     head: bytes, segments: list[_FrozenSegment], names: list[bytes], totals: list[array[int]]
 ) -> Iterator[bytes]:
     yield head
     for segment in segments:
-        yield from segment.pieces()
-    for start in range(0, len(names), _ITEMS_PER_PIECE):
-        yield column_bytes(array("I", map(len, names[start : start + _ITEMS_PER_PIECE])))
-    for start in range(0, len(names), _ITEMS_PER_PIECE):
-        yield b"".join(names[start : start + _ITEMS_PER_PIECE])
+        yield from segment.chunks()
+    for start in range(0, len(names), _ITEMS_PER_CHUNK):
+        yield column_bytes(array("I", map(len, names[start : start + _ITEMS_PER_CHUNK])))
+    for start in range(0, len(names), _ITEMS_PER_CHUNK):
+        yield b"".join(names[start : start + _ITEMS_PER_CHUNK])
     for column in totals:
-        for start in range(0, len(column), _ITEMS_PER_PIECE):
-            yield column_bytes(column[start : start + _ITEMS_PER_PIECE])
+        for start in range(0, len(column), _ITEMS_PER_CHUNK):
+            yield column_bytes(column[start : start + _ITEMS_PER_CHUNK])
 
 
 class _FrozenSegment:
@@ -180,13 +180,13 @@ class _FrozenSegment:
 
     def __init__(self, segment: Segment) -> None:
         digest = segment.digest if segment.hasher is None else int(segment.hasher.intdigest())
-        has_piece = segment.piece is not None
+        has_index = segment.index_parts is not None
         flags = (
-            (_SPARSE if not has_piece and segment.sequences is not None else 0)
+            (_SPARSE if not has_index and segment.sequences is not None else 0)
             | (_DEAD_RECORDS if segment.dead_records else 0)
             | (_HAS_DIGEST if digest is not None else 0)
-            | (_IS_FILED if segment.filed is not None else 0)
-            | (_HAS_PIECE if has_piece else 0)
+            | (_IS_SPILLED if segment.spilled is not None else 0)
+            | (_HAS_INDEX if has_index else 0)
             | (_IS_DAMAGED if segment.is_damaged else 0)
         )
         self._head = _SEGMENT.pack(
@@ -206,15 +206,15 @@ class _FrozenSegment:
         self._columns: tuple[array[int], ...] = ()
         self._sequences: array[int] | None = None
         self._tombstones = segment.tombstones.ranges[:]
-        if has_piece:
-            self._live = segment.pack_filed()
-            self._head += _filed_bytes(segment, len(self._live))
+        if has_index:
+            self._live = segment.pack_live_rows()
+            self._head += _spilled_bytes(segment, len(self._live))
         else:
             self._columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
             self._live = bytes(segment.live)
             self._sequences = segment.sequences
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of its part of the file."""
         yield self._head
         if not self._columns:
@@ -230,15 +230,15 @@ class _FrozenSegment:
         yield column_bytes(self._tombstones)
 
 
-def _filed_bytes(segment: Segment, live_size: int) -> bytes:
-    filed, parts = segment.filed, segment.piece
-    assert filed is not None
+def _spilled_bytes(segment: Segment, live_size: int) -> bytes:
+    spilled, parts = segment.spilled, segment.index_parts
+    assert spilled is not None
     assert parts is not None
     return (
-        _FILED.pack(
-            filed.last_sequence,
-            filed.first_time_ns,
-            filed.last_time_ns,
+        _SPILLED.pack(
+            spilled.last_sequence,
+            spilled.first_time_ns,
+            spilled.last_time_ns,
             live_size,
             len(segment.packed_sequences),
             parts.columns_at,
@@ -250,7 +250,7 @@ def _filed_bytes(segment: Segment, live_size: int) -> bytes:
             parts.subject_count,
             int(parts.counts_earlier),
         )
-        + filed.mask
+        + spilled.bloom
         + segment.packed_sequences
     )
 
@@ -267,8 +267,8 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
         return None
     if len(data) < _HEAD.size + _HASH.size:
         return None
-    magic, version, _, key, last_sequence, last_time_ns, lost_bytes, *filed_counts = _HEAD.unpack_from(data)
-    filed_end, dead_high, segments, subjects, lost, filed_subjects = filed_counts
+    magic, version, _, key, last_sequence, last_time_ns, lost_bytes, *spilled_counts = _HEAD.unpack_from(data)
+    spilled_end, dead_high, segments, subjects, lost, spilled_subjects = spilled_counts
     hasher = xxh3_64(memoryview(data)[: -_HASH.size])
     if (magic, version) != (_MAGIC, FORMAT_VERSION) or _HASH.unpack(data[-8:])[0] != hasher.intdigest():
         return None
@@ -277,13 +277,13 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
     snapshot.last_sequence = last_sequence
     snapshot.last_time_ns = last_time_ns
     snapshot.lost_bytes = lost_bytes
-    snapshot.filed_end, snapshot.dead_high = filed_end, dead_high
+    snapshot.spilled_end, snapshot.dead_high = spilled_end, dead_high
     reader = _Reader(data, _HEAD.size)
     snapshot.lost = list(reader.column("Q", lost))
     snapshot.segments = [_read_segment(reader, disk, folder, key) for _ in range(segments)]
     lengths = reader.column("I", subjects)
     snapshot.packed_names = PackedNames(lengths, bytes(reader.bytes(sum(lengths))))
-    snapshot.totals = [reader.column("Q", filed_subjects) for _ in range(4)]
+    snapshot.totals = [reader.column("Q", spilled_subjects) for _ in range(4)]
     return snapshot
 
 
@@ -338,8 +338,8 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     segment.hasher = None
     segment.verified = False
     segment.is_damaged = bool(flags & _IS_DAMAGED)
-    if flags & _HAS_PIECE:
-        _read_filed(reader, segment, rows)
+    if flags & _HAS_INDEX:
+        _read_spilled(reader, segment, rows)
         return segment
     segment.sizes = reader.column("I", rows)
     segment.subject_ids = reader.column("I", rows)
@@ -349,18 +349,18 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     if flags & _SPARSE:
         segment.sequences = reader.column("Q", rows)
     segment.tombstones.ranges = reader.column("Q", reader.fields(_COUNT)[0])
-    if flags & _IS_FILED:
-        segment.filed = segment.described()
+    if flags & _IS_SPILLED:
+        segment.spilled = segment.described()
     return segment
 
 
-def _read_filed(reader: _Reader, segment: Segment, rows: int) -> None:
-    fields = reader.fields(_FILED)
+def _read_spilled(reader: _Reader, segment: Segment, rows: int) -> None:
+    fields = reader.fields(_SPILLED)
     last_sequence, first_time_ns, last_time_ns, live_size, sequences_size, *parts = fields
     columns_at, columns_size, columns_hash, subjects_hash, subjects_size, subjects_at, count, counts_earlier = parts
-    filed = Filed(rows, last_sequence, first_time_ns, last_time_ns, bytes(reader.bytes(MASK_BYTES)))
+    spilled = SpilledRows(rows, last_sequence, first_time_ns, last_time_ns, bytes(reader.bytes(BLOOM_BYTES)))
     packed_sequences = bytes(reader.bytes(sequences_size))
-    piece = PieceParts(
+    index_parts = IndexParts(
         columns_at, columns_size, columns_hash, subjects_at, subjects_size, subjects_hash, count, bool(counts_earlier)
     )
-    segment.begin_released(filed, bytes(reader.bytes(live_size)), packed_sequences, piece)
+    segment.begin_released(spilled, bytes(reader.bytes(live_size)), packed_sequences, index_parts)

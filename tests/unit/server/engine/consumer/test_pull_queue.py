@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.server.engine.consumer.pull_queue import PullQueue, Reach, WaitingPull
+from jetlake.server.engine.consumer.pull_queue import InboxState, PullQueue, WaitingPull
 
 SECOND = 1_000_000_000
 
@@ -20,10 +20,10 @@ class Inboxes:
     def answer(self, reply, header):
         self.statuses.append((reply, header))
 
-    def reach(self, reply):
+    def inbox_state(self, reply):
         if reply in self.gone:
-            return Reach.GONE
-        return Reach.CONGESTED if reply in self.congested else Reach.OPEN
+            return InboxState.GONE
+        return InboxState.CONGESTED if reply in self.congested else InboxState.OPEN
 
     def lines(self):
         return [(reply, header.split(b"\r\n")[0].removeprefix(b"NATS/1.0 ")) for reply, header in self.statuses]
@@ -36,7 +36,7 @@ def inboxes():
 
 @pytest.fixture
 def queue(inboxes):
-    return PullQueue(512, inboxes.answer, inboxes.reach)
+    return PullQueue(512, inboxes.answer, inboxes.inbox_state)
 
 
 def add(queue, reply, now_ns=0, level=0, **fields):
@@ -71,8 +71,8 @@ def test_a_turn_that_ends_midway_goes_on_there(queue):
 )
 def test_dealing_many_is_the_same_as_choosing_one_by_one(batches, counts):
     inboxes = Inboxes()
-    by_run = PullQueue(512, inboxes.answer, inboxes.reach)
-    one_by_one = PullQueue(512, inboxes.answer, inboxes.reach)
+    by_run = PullQueue(512, inboxes.answer, inboxes.inbox_state)
+    one_by_one = PullQueue(512, inboxes.answer, inboxes.inbox_state)
     for number, batch in enumerate(batches):
         add(by_run, b"%d" % number, batch=batch)
         add(one_by_one, b"%d" % number, batch=batch)
@@ -204,7 +204,7 @@ def test_refused_requests_keep_their_place_in_the_turns(queue):
 
 
 def test_a_full_queue_makes_room_by_looking_for_the_gone_once_a_second(inboxes):
-    queue = PullQueue(2, inboxes.answer, inboxes.reach)
+    queue = PullQueue(2, inboxes.answer, inboxes.inbox_state)
     now_ns = 10 * SECOND
     add(queue, b"a")
     add(queue, b"b")
@@ -248,7 +248,7 @@ def test_what_is_owed_is_summed_up(queue):
 
 
 def test_many_that_are_due_together_are_ended_some_at_a_time(inboxes):
-    queue = PullQueue(10_000, inboxes.answer, inboxes.reach)
+    queue = PullQueue(10_000, inboxes.answer, inboxes.inbox_state)
     for number in range(2000):
         add(queue, b"%d" % number, expires_ns=5 * SECOND)
     beating = add(queue, b"beating", expires_ns=60 * SECOND, idle_heartbeat_ns=5 * SECOND)

@@ -25,7 +25,7 @@ class Log:
     def sync(self):
         self.calls.append("sync")
 
-    def mend(self):
+    def retry(self):
         if self.flush_error:
             raise self.flush_error
 

@@ -301,7 +301,7 @@ def test_a_deleted_stream_receives_nothing_while_its_subjects_are_released(slice
     send(sliced, "STREAM.DELETE.MORE", reply=b"_INBOX.1")
     sliced.engine.flush()
     assert not sliced.client.take()
-    assert sliced.account.route(b"m.999").takers == 0
+    assert sliced.account.route(b"m.999").recipients == 0
     send(sliced, "STREAM.CREATE.LATE", {"name": "LATE", "subjects": ["m.999"]}, reply=b"_INBOX.2")
     deleted, refused = answers_to(sliced, b"_INBOX.1", b"_INBOX.2")
     assert deleted["success"]

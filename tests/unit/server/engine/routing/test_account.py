@@ -145,8 +145,8 @@ def test_a_subscription_ends_with_its_maximum(account):
     subscription.on_end = ended.append
     account.publish(b"x", b"", b"", b"")
     account.unsubscribe(subscription, 3)
-    takers = [account.publish(b"x", b"", b"", b"") for _ in range(4)]
-    assert takers == [1, 1, 0, 0]
+    recipients = [account.publish(b"x", b"", b"", b"") for _ in range(4)]
+    assert recipients == [1, 1, 0, 0]
     assert ended == [subscription]
     late = account.subscribe(b"x", b"2", peer)
     account.publish(b"x", b"", b"", b"")

@@ -239,7 +239,7 @@ def test_the_index_is_saved_now_and_then(disk, make_harness, monkeypatch):
     harness.advance(60)
     harness.turn()
     disk.kill()
-    saved = harness.jetstream.streams["S"].home.load_schedules()
+    saved = harness.jetstream.streams["S"].storage.load_schedules()
     assert saved is not None and saved.last_sequence == 62
     again = on(disk, make_harness, harness.clock)
     assert len(again.jetstream.streams["S"].schedules) == 1

@@ -347,7 +347,7 @@ def test_limits_are_applied_while_messages_are_stored(harness, archive, begin):
     for start in range(0, len(archive), 1000):
         harness.request(subject, archive[start : start + 1000])
         loader.flush()
-        stored.append(loader.home.store.messages)
+        stored.append(loader.storage.store.messages)
     assert max(stored) <= 10
 
 

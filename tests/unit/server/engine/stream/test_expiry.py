@@ -169,7 +169,7 @@ def test_without_a_trustworthy_file_the_headers_are_read(machine, damage):
     elif damage == "remove":
         machine.disk.remove(path)
     else:
-        stream.home.save_lifetimes(SavedLifetimes(3, [(1, 2)]))
+        stream.storage.save_lifetimes(SavedLifetimes(3, [(1, 2)]))
     again = machine.start()
     assert machine.reads == [1]
     again.advance(61)

@@ -45,7 +45,7 @@ def test_compaction_waits_for_a_purge_but_not_for_long(make_harness, monkeypatch
     )
     server.engine.long_work.slice_ns = 0
 
-    def go_on(seconds):
+    def step(seconds):
         compacted.clear()
         server.clock.advance(seconds)
         server.engine.run_timers()
@@ -55,8 +55,8 @@ def test_compaction_waits_for_a_purge_but_not_for_long(make_harness, monkeypatch
 
     server.publish("$JS.API.STREAM.PURGE.S", b'{"filter":"s.*"}', reply=b"_INBOX.a")
     server.engine.flush()
-    assert [go_on(1.5), go_on(1.5), go_on(1.5)] == [False] * 3
-    assert go_on(1.5), "a purge that takes long"
+    assert [step(1.5), step(1.5), step(1.5)] == [False] * 3
+    assert step(1.5), "a purge that takes long"
     while stream.is_purging:
         server.engine.flush()
     server.publish("s.new")
@@ -84,4 +84,4 @@ def test_house_keeping_that_is_behind_goes_on_without_a_pause(make_harness, monk
         server.engine.flush()
     assert not store.is_behind()
     # What is left may wait: it takes little memory.
-    assert len(index.blocks) - len(index.subjects.filed.blocks) == 3
+    assert len(index.blocks) - len(index.subjects.spilled.blocks) == 3

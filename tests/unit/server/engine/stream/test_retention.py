@@ -49,7 +49,7 @@ def make_retention():
         store=MemoryStore(),
         services=None,
         consumers=Unvisited({"c": None}),
-        home=SimpleNamespace(missing=set()),
+        storage=SimpleNamespace(missing=set()),
         config=StreamConfig(name="S"),
     )
     return Retention(stream)

@@ -192,7 +192,7 @@ async def test_subscriptions_do_not_move_into_another_account(make_server, conne
     assert await client.take() == b"MSG y 2 0\r\n\r\n"
     client.connection.connection_lost(None)
     assert server.accounts["A"].interest_count == before
-    assert not server.accounts["B"].route(b"y").takers
+    assert not server.accounts["B"].route(b"y").recipients
 
 
 async def test_counters(make_server, connect):

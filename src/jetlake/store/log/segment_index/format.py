@@ -1,7 +1,7 @@
-"""The index piece of a segment: a file beside it from which its rows and its subjects are read when they are needed.
+"""The segment index of a segment: a file beside it from which its rows and its subjects are read when they are needed.
 
-A piece tells how a full segment stood when the piece was written. It is derived from the log and never synced: where
-one is missing, torn, or does not fit its segment, the segment is read instead.
+It shows the state of a full segment at the time of writing. It is derived from the log and never synced: where it is
+missing or torn, or does not fit its segment, the segment is read instead.
 
 The reasons are in decision 23 (docs/decisions).
 """
@@ -22,28 +22,28 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.columns import column_bytes, column_parts, read_column
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.block import Filed
+from jetlake.store.index.block import SpilledRows
 from jetlake.store.index.packed_rows import pack_live, pack_sequences
-from jetlake.store.index.postings import MASK_BYTES, Posted, Postings
-from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
-from jetlake.store.log.segment import PieceParts, Segment
+from jetlake.store.index.postings import BLOOM_BYTES, Posted, Postings
+from jetlake.store.log.segment import IndexParts, Segment
+from jetlake.store.log.segment_index.postings_part import PostingsPart, pack_postings, table_size
 from jetlake.store.sequence_ranges import Range
 from jetlake.store.steps import Steps
 
 __all__ = [
     "FORMAT_VERSION",
+    "IndexContent",
+    "IndexHead",
     "Names",
-    "PieceContent",
-    "PieceHead",
     "find_posted",
+    "index_path",
     "pack_in_steps",
-    "piece_path",
     "read_columns",
     "read_head",
     "read_names",
-    "read_place",
+    "read_offsets",
     "read_postings",
-    "write_piece",
+    "write_index",
 ]
 
 FORMAT_VERSION = 2
@@ -58,13 +58,13 @@ _PART = 256 * 1024
 _BEHIND_MAX = 16 * 1024
 
 
-class PieceHead(msgspec.Struct):
-    """The head of a piece.
+class IndexHead(msgspec.Struct):
+    """The head of a segment index.
 
     Attributes:
         segment: as it stood, with its columns released.
         last: the last sequence that is the segment's.
-        last_time_ns: the log's newest time when the piece was written.
+        last_time_ns: the log's newest time when the segment index was written.
         tombstones: the sequences that the segment's tombstones speak of.
     """
 
@@ -75,7 +75,7 @@ class PieceHead(msgspec.Struct):
 
 
 class Names:
-    """The names of a piece's subjects, in the order of its postings.
+    """The names of a segment index's subjects, in the order of its postings.
 
     Attributes:
         lengths: of each name.
@@ -95,16 +95,16 @@ class Names:
         self.texts.append(b"".join(names))
 
 
-def piece_path(segment_path: Path) -> Path:
-    """Return the path of a segment's piece."""
+def index_path(segment_path: Path) -> Path:
+    """Return the path of a segment index."""
     return segment_path.with_suffix(".idx")
 
 
-class PieceContent(NamedTuple):
-    """The parts of a piece that stay as they are while messages of the segment are removed.
+class IndexContent(NamedTuple):
+    """The parts of a segment index that stay as they are while messages of the segment are removed.
 
     Attributes:
-        filed: what stays in memory of the segment.
+        spilled: what stays in memory of the segment.
         packed_sequences: which sequences the segment has.
         columns: of the rows, in parts.
         columns_hash: of all of them.
@@ -112,10 +112,10 @@ class PieceContent(NamedTuple):
         pages_size: how long the pages are.
         table_hash: of the table.
         subject_count: how many subjects there are.
-        counts_earlier: whether the postings know how many sequences were filed before the segment.
+        counts_earlier: whether the postings know how many sequences were spilled before the segment.
     """
 
-    filed: Filed
+    spilled: SpilledRows
     packed_sequences: bytes
     columns: list[bytes]
     columns_hash: int
@@ -126,12 +126,12 @@ class PieceContent(NamedTuple):
     counts_earlier: bool
 
 
-def pack_in_steps(segment: Segment, postings: Postings, names: Names, mask: bytes) -> Steps[PieceContent]:
-    """Return what the piece of a full segment consists of; the columns must be in memory.
+def pack_in_steps(segment: Segment, postings: Postings, names: Names, bloom: bytes) -> Steps[IndexContent]:
+    """Return what the index of a full segment consists of; the columns must be in memory.
 
     Args:
         names: those of the postings' subjects.
-        mask: that of the postings' subjects.
+        Bloom filter: that of the postings' subjects.
     """
     packed_sequences = yield from pack_sequences(segment.sequences, segment.first)
     columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
@@ -139,8 +139,8 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names, mask: byte
     table, pages = yield from pack_postings(postings)
     numbers = (part for column in (postings.numbers, names.lengths) for part in column_parts(column, _PART))
     texts, texts_hash = yield from _pack_parts(chain(numbers, names.texts))
-    return PieceContent(
-        segment.described(mask),
+    return IndexContent(
+        segment.described(bloom),
         packed_sequences,
         rows,
         rows_hash,
@@ -172,17 +172,17 @@ def _pack_parts(parts: Iterable[bytes]) -> Steps[tuple[list[bytes], int]]:
     return packed, hasher.intdigest()
 
 
-def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, last_time_ns: int) -> Steps[PieceParts]:
-    """Write the piece of a segment, which tells how the segment is when the first step is taken.
+def write_index(disk: Disk, segment: Segment, content: IndexContent, last: int, last_time_ns: int) -> Steps[IndexParts]:
+    """Write the segment index of a segment, which tells how the segment is when the first step is taken.
 
     Args:
         last: the last sequence that is the segment's.
         last_time_ns: the log's newest time.
 
     Raises:
-        OSError: the disk refused; what it took of the piece has no good hash.
+        OSError: the disk refused; what it took of the segment index has no good hash.
     """
-    filed, packed_sequences = content.filed, content.packed_sequences
+    spilled, packed_sequences = content.spilled, content.packed_sequences
     flags = (
         (_DEAD_RECORDS if segment.dead_records else 0)
         | (_HAS_DIGEST if segment.digest is not None else 0)
@@ -200,15 +200,15 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
         last,
         segment.size,
         segment.high_water,
-        filed.rows,
+        spilled.rows,
         segment.live_count,
         segment.live_bytes,
         segment.tombstones.low,
         segment.tombstones.high,
         segment.digest or 0,
-        filed.last_sequence,
-        filed.first_time_ns,
-        filed.last_time_ns,
+        spilled.last_sequence,
+        spilled.first_time_ns,
+        spilled.last_time_ns,
         last_time_ns,
         content.subject_count,
         len(segment.tombstones.ranges) // 2,
@@ -216,9 +216,9 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
     live = yield from pack_live(bytes(segment.live), segment.live_count)
     sizes = (len(live), len(packed_sequences), columns_size, content.pages_size)
     head = _HEAD.pack(*fields, *sizes, content.columns_hash, content.table_hash)
-    head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, packed_sequences))
+    head = b"".join((head, spilled.bloom, column_bytes(segment.tombstones.ranges), live, packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
-    path = piece_path(segment.file.path)
+    path = index_path(segment.file.path)
     # A file that is written over is synced by some file systems there and then.
     disk.remove(path)
     disk.close(disk.open(path, create=True))
@@ -234,24 +234,24 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
     return _parts(head, len(head))
 
 
-def _parts(head: bytes, head_size: int) -> PieceParts:
+def _parts(head: bytes, head_size: int) -> IndexParts:
     *_, count, _, _, _, columns_size, subjects_size, columns_hash, subjects_hash = fields = _HEAD.unpack_from(head)
     subjects_at = head_size + columns_size
     counts_earlier = bool(fields[2] & _COUNTS_EARLIER)
-    return PieceParts(
+    return IndexParts(
         head_size, columns_size, columns_hash, subjects_at, subjects_size, subjects_hash, count, counts_earlier
     )
 
 
-def read_head(disk: Disk, folder: Path, segment_name: str) -> PieceHead | None:
-    """Return the head of a segment's piece; None when there is none that is whole.
+def read_head(disk: Disk, folder: Path, segment_name: str) -> IndexHead | None:
+    """Return the head of a segment index; None when there is none that is whole.
 
     Raises:
         OSError: the disk refused.
     """
     segment_path = folder / segment_name
     try:
-        handle = disk.open(piece_path(segment_path))
+        handle = disk.open(index_path(segment_path))
     except FileNotFoundError:
         return None
     try:
@@ -260,7 +260,7 @@ def read_head(disk: Disk, folder: Path, segment_name: str) -> PieceHead | None:
             return None
         fields = _HEAD.unpack(head)
         tombstone_count, live_size, sequences_size = fields[21:24]
-        rest_size = MASK_BYTES + 16 * tombstone_count + live_size + sequences_size
+        rest_size = BLOOM_BYTES + 16 * tombstone_count + live_size + sequences_size
         if fields[:2] != (_MAGIC, FORMAT_VERSION) or rest_size > disk.size(handle):
             return None
         rest = disk.read(handle, rest_size + _HASH.size, _HEAD.size)
@@ -273,7 +273,7 @@ def read_head(disk: Disk, folder: Path, segment_name: str) -> PieceHead | None:
     return _unpack_head(disk, segment_path, head, rest[:rest_size])
 
 
-def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> PieceHead:
+def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> IndexHead:
     (_, _, flags, key, number, generation, first, last, size, high_water, rows, *more) = _HEAD.unpack(head)
     live_count, live_bytes, tombstones_low, tombstones_high, digest, last_sequence, *more = more
     first_time_ns, newest_time_ns, last_time_ns, _, tombstone_count, live_size, *_ = more
@@ -288,17 +288,17 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
     segment.digest = digest if flags & _HAS_DIGEST else None
     segment.hasher = None
     segment.verified = False
-    filed = Filed(rows, last_sequence, first_time_ns, newest_time_ns, rest[:MASK_BYTES])
-    at = MASK_BYTES + 16 * tombstone_count
+    spilled = SpilledRows(rows, last_sequence, first_time_ns, newest_time_ns, rest[:BLOOM_BYTES])
+    at = BLOOM_BYTES + 16 * tombstone_count
     parts = _parts(head, len(head) + len(rest) + _HASH.size)
-    segment.begin_released(filed, rest[at : at + live_size], rest[at + live_size :], parts)
-    flat = read_column("Q", rest[MASK_BYTES:at])
-    return PieceHead(segment, last, last_time_ns, list(zip(flat[::2], flat[1::2], strict=True)))
+    segment.begin_released(spilled, rest[at : at + live_size], rest[at + live_size :], parts)
+    flat = read_column("Q", rest[BLOOM_BYTES:at])
+    return IndexHead(segment, last, last_time_ns, list(zip(flat[::2], flat[1::2], strict=True)))
 
 
 @contextmanager
 def _opened(disk: Disk, path: Path) -> Iterator[int]:
-    """Open a piece; give its handle."""
+    """Open a segment index; give its handle."""
     handle = disk.open(path)
     try:
         yield handle
@@ -306,8 +306,8 @@ def _opened(disk: Disk, path: Path) -> Iterator[int]:
         disk.close(handle)
 
 
-def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[array[int]] | None:
-    """Return the columns in a piece: sizes, subject numbers, times, offsets; None when they are damaged."""
+def read_columns(disk: Disk, path: Path, parts: IndexParts, rows: int) -> list[array[int]] | None:
+    """Return the columns in a segment index: sizes, subject numbers, times, offsets; None when they are damaged."""
     try:
         with _opened(disk, path) as handle:
             data = disk.read(handle, parts.columns_size, parts.columns_at)
@@ -324,15 +324,15 @@ def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[a
     ]
 
 
-def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -> tuple[int, int] | None:
+def read_offsets(disk: Disk, path: Path, parts: IndexParts, rows: int, row: int) -> tuple[int, int] | None:
     """Where one row's record begins and where the next one does, or this one ends; None where it is not told.
 
     Nothing vouches for them but the record that is there.
     """
     try:
         with _opened(disk, path) as handle:
-            place = disk.read(handle, 8 if row + 1 < rows else 4, parts.columns_at + 16 * rows + 4 * row)
-            offset, end = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:], "little")
+            position = disk.read(handle, 8 if row + 1 < rows else 4, parts.columns_at + 16 * rows + 4 * row)
+            offset, end = int.from_bytes(position[:4], "little"), int.from_bytes(position[4:], "little")
             if not offset < end <= offset + _BEHIND_MAX:
                 # The last row, one before rows without a record, a long record, or one with tombstones behind it.
                 end = offset + int.from_bytes(disk.read(handle, 4, parts.columns_at + 4 * row), "little")
@@ -341,8 +341,8 @@ def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -
     return offset, end
 
 
-def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Steps[Postings | None]:
-    """Return the postings in a piece; None when they are damaged, or are another's by now."""
+def read_postings(disk: Disk, path: Path, parts: IndexParts) -> Steps[Postings | None]:
+    """Return the postings in a segment index; None when they are damaged, or are another's by now."""
 
     def read(size: int, offset: int) -> bytes:
         with _opened(disk, path) as handle:
@@ -354,8 +354,8 @@ def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Steps[Postings |
         return None
 
 
-def find_posted(disk: Disk, path: Path, parts: PieceParts, number: int) -> Posted | None:
-    """Return the postings of one subject in a piece; None when they are damaged."""
+def find_posted(disk: Disk, path: Path, parts: IndexParts, number: int) -> Posted | None:
+    """Return the postings of one subject in a segment index; None when they are damaged."""
     try:
         with _opened(disk, path) as handle:
             return _postings_part(partial(disk.read, handle), parts).find(number)
@@ -363,7 +363,7 @@ def find_posted(disk: Disk, path: Path, parts: PieceParts, number: int) -> Poste
         return None
 
 
-def _postings_part(read: Callable[[int, int], bytes], parts: PieceParts) -> PostingsPart:
+def _postings_part(read: Callable[[int, int], bytes], parts: IndexParts) -> PostingsPart:
     return PostingsPart(
         read,
         parts.subjects_at,
@@ -374,8 +374,8 @@ def _postings_part(read: Callable[[int, int], bytes], parts: PieceParts) -> Post
     )
 
 
-def read_names(disk: Disk, path: Path, parts: PieceParts) -> tuple[array[int], list[bytes]] | None:
-    """Return the numbers of a piece's subjects, ascending, and their names; None when they are damaged."""
+def read_names(disk: Disk, path: Path, parts: IndexParts) -> tuple[array[int], list[bytes]] | None:
+    """Return the numbers of a segment index's subjects, ascending, and their names; None when they are damaged."""
     count = parts.subject_count
     at = parts.subjects_at + table_size(count, parts.subjects_size) + parts.subjects_size
     try:

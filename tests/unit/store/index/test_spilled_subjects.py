@@ -1,4 +1,4 @@
-"""Subjects in filed blocks answer as a plain list of sequences does, whatever was removed."""
+"""Subjects in spilled blocks answer as a plain list of sequences does, whatever was removed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from jetlake.store.index.filed_subjects import FiledSubjects
 from jetlake.store.index.postings import Postings
+from jetlake.store.index.spilled_subjects import SpilledSubjects
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.memory_store import _MemoryBlock
 
@@ -15,18 +15,18 @@ SUBJECTS = 6
 ROWS = 40
 
 
-class FiledBlock(_MemoryBlock):
-    """A block with the postings that it was filed with, which know how many sequences came before."""
+class SpilledBlock(_MemoryBlock):
+    """A block with the postings that it was spilled with, which know how many sequences came before."""
 
-    __slots__ = ("filed_postings",)
+    __slots__ = ("spilled_postings",)
 
     def postings(self) -> Postings:
-        return self.filed_postings
+        return self.spilled_postings
 
 
-def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledBlock, dict[int, int]]:
-    """A block whose sequences were filed, and the subject of each."""
-    block = FiledBlock(first)
+def spilled_block(index: SubjectIndex, first: int, random: Random) -> tuple[SpilledBlock, dict[int, int]]:
+    """A block whose sequences were spilled, and the subject of each."""
+    block = SpilledBlock(first)
     rows = {first + row: random.randrange(SUBJECTS) for row in range(ROWS)}
     for sequence, number in rows.items():
         block.subject_ids.append(index.append(b"s.%d" % number, sequence))
@@ -34,10 +34,10 @@ def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledB
         block.live.append(1)
     block.live_count = ROWS
     numbers = set(block.subject_ids)
-    block.filed_postings, _ = index.postings_below(sorted(numbers), first + ROWS)
-    block.filed = block.described()
-    index.begin_filing(block, block.filed_postings, first + ROWS)
-    index.finish_filing()
+    block.spilled_postings, _ = index.postings_below(sorted(numbers), first + ROWS)
+    block.spilled = block.described()
+    index.begin_spill(block, block.spilled_postings, first + ROWS)
+    index.finish_spill()
     return block, rows
 
 
@@ -50,11 +50,11 @@ def test_every_question_is_answered_as_by_a_list(seed: int, without_counts: tupl
         assert index.number_of(b"s.%d" % number) == number
     blocks, subjects = [], {}
     for place in range(5):
-        block, rows = filed_block(index, 1 + place * ROWS, random)
+        block, rows = spilled_block(index, 1 + place * ROWS, random)
         blocks.append(block)
         subjects |= rows
-    for place in without_counts:  # They have no piece that tells them.
-        blocks[place].filed_postings.earlier = None
+    for place in without_counts:  # They have no segment index that tells them.
+        blocks[place].spilled_postings.earlier = None
     last = max(subjects)
     removable = sorted(subjects) if seed % 2 else list(range(1, last // 2))
     for _ in range(30):
@@ -75,14 +75,14 @@ def test_every_question_is_answered_as_by_a_list(seed: int, without_counts: tupl
             assert index.at_or_after(number, at) == min((each for each in mine if each >= at), default=0)
             assert index.at_or_before(number, at) == max((each for each in mine if each <= at), default=0)
             assert index.from_(number, at, 4) == [sequence for sequence in mine if sequence >= at][:4]
-    index.filed.begin_recount()
-    while index.filed.is_recounting:
+    index.spilled.begin_recount()
+    while index.spilled.is_recounting:
         index.recount_step()
     assert sum(map(index.count, index.numbers.ids.values())) == len(subjects)
 
 
 def test_running_counts_go_on_from_a_blocks_own() -> None:
-    filed = FiledSubjects()
+    spilled = SpilledSubjects()
     block = _MemoryBlock(100)
     rows = Postings.of_rows([(0, 100), (0, 101)])
     rows.earlier = type(rows.counts)("Q", [40])  # blocks before it were dropped
@@ -90,6 +90,6 @@ def test_running_counts_go_on_from_a_blocks_own() -> None:
     block.times.extend([1, 1])
     block.live.extend(b"\x01\x01")
     block.live_count = 2
-    block.filed = block.described()
-    filed.add(block, rows, 102)
-    assert (filed.filed[0], filed.count(0)) == (42, 2)
+    block.spilled = block.described()
+    spilled.add(block, rows, 102)
+    assert (spilled.ever_spilled[0], spilled.count(0)) == (42, 2)

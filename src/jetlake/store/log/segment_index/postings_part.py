@@ -1,4 +1,4 @@
-"""The postings in an index piece, in pages with hashes of their own: one subject is found by reading few of them.
+"""The postings in a segment index, in pages with hashes of their own: one subject is found by reading few of them.
 
 A table comes first, which tells the hash of each page, and with which subject each page of the directory begins. The
 pages hold the directory, an entry for each subject, and then the sequences.
@@ -89,7 +89,7 @@ class PostingsPart:
         size: how long the pages are.
         table_hash: of the table.
         subject_count: how many subjects there are.
-        counts_earlier: whether it is known how many sequences were filed before.
+        counts_earlier: whether it is known how many sequences were spilled before.
     """
 
     def __init__(
@@ -140,14 +140,14 @@ class PostingsPart:
         if data is None:
             return None
         entries = read_column("I", data)
-        place = 4 * bisect_left(entries[::4], number)
-        if place + 4 >= len(entries) or entries[place] != number:
+        position = 4 * bisect_left(entries[::4], number)
+        if position + 4 >= len(entries) or entries[position] != number:
             return Posted(array("Q"), None)
-        start, end = (directory_size + 8 * entries[at] for at in (place + 1, place + 5))
+        start, end = (directory_size + 8 * entries[at] for at in (position + 1, position + 5))
         sequences = self._pages(start, end)
         if sequences is None:
             return None
-        earlier = entries[place + 2] | entries[place + 3] << 32
+        earlier = entries[position + 2] | entries[position + 3] << 32
         return Posted(read_column("Q", sequences), earlier if self._counts_earlier else None)
 
     def _read_table(self) -> bool:

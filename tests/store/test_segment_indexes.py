@@ -1,4 +1,4 @@
-"""Index pieces: a start and a running store find by them what the log holds, whatever becomes of the pieces."""
+"""Segment indexes: a start and a running store find by them what the log holds, whatever becomes of their files."""
 
 import errno
 import gc
@@ -13,8 +13,8 @@ from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.scan import scan
+from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
 from tests.support.faulty_disk import FaultyDisk
@@ -34,7 +34,7 @@ def fill(store, count, start=0):
 
 
 def file_all(store):
-    while store._filing.go_on():
+    while store._spiller.step():
         pass
 
 
@@ -54,7 +54,7 @@ def content(store):
     )
 
 
-def pieces(disk):
+def segment_index(disk):
     return sorted(path for path in disk.files() if path.suffix == ".idx")
 
 
@@ -65,7 +65,7 @@ def disk():
 
 @pytest.fixture
 def world(disk):
-    """A store with a dozen filed segments, with removals from some of them, killed."""
+    """A store with a dozen spilled segments, with removals from some of them, killed."""
     store = open_store(disk)
     fill(store, 300)
     for sequence in (3, 50, 51, 52, 120):
@@ -78,7 +78,7 @@ def world(disk):
     store.flush()
     store.sync()
     expected = content(store)
-    assert len(pieces(disk)) > 8
+    assert len(segment_index(disk)) > 8
     disk.kill()
     return disk, expected
 
@@ -92,11 +92,11 @@ def count_scans(monkeypatch):
         return scan(*arguments)
 
     monkeypatch.setattr("jetlake.store.log.recovery.recovery.scan", counted)
-    monkeypatch.setattr("jetlake.store.log.pieces.rows_from_log.scan", counted)
+    monkeypatch.setattr("jetlake.store.log.segment_index.rows_from_log.scan", counted)
     return scanned
 
 
-def test_a_start_after_a_kill_reads_only_what_has_no_piece(world, monkeypatch):
+def test_a_start_after_a_kill_reads_only_what_has_no_segment_index(world, monkeypatch):
     disk, expected = world
     scanned = count_scans(monkeypatch)
     store = open_store(disk)
@@ -108,13 +108,13 @@ def test_a_start_after_a_kill_reads_only_what_has_no_piece(world, monkeypatch):
 @pytest.mark.parametrize("how", ["missing", "cut", "flipped", "of another stream", "of a neighbour", "stale", "empty"])
 @pytest.mark.parametrize("when", ["before the start", "after the start"])
 @pytest.mark.parametrize("stop", ["killed", "clean"])
-def test_a_piece_that_is_wrong_costs_time_and_nothing_else(world, how, when, stop):
+def test_a_segment_index_that_is_wrong_costs_time_and_nothing_else(world, how, when, stop):
     disk, expected = world
     if stop == "clean":
         open_store(disk).close()
     store = open_store(disk) if when == "after the start" else None
     random = Random(3)
-    found = pieces(disk)
+    found = segment_index(disk)
     files = {path: disk.content(path) for path in found}
     for place, path in enumerate(found):
         data = files[path]
@@ -136,13 +136,13 @@ def test_a_piece_that_is_wrong_costs_time_and_nothing_else(world, how, when, sto
     store = store or open_store(disk)
     assert content(store) == expected
     file_all(store)
-    assert len(pieces(disk)) >= len(found), "they are written anew"
+    assert len(segment_index(disk)) >= len(found), "they are written anew"
     assert content(store) == expected
     disk.kill()
     assert content(open_store(disk)) == expected
 
 
-def test_a_damaged_piece_and_a_damaged_record_lose_that_record_alone(world):
+def test_a_damaged_segment_index_and_a_damaged_record_lose_that_record_alone(world):
     disk, expected = world
     store = open_store(disk)
     segment = store._index.blocks[4]
@@ -190,7 +190,7 @@ def test_a_disk_that_gives_nothing_back_is_reported_and_removals_are_kept(world,
     assert content(open_store(disk)) == left, "sizes and subjects were counted when the disk told them"
 
 
-def test_a_piece_that_the_disk_refuses_leaves_the_rows_in_memory(disk):
+def test_a_segment_index_that_the_disk_refuses_leaves_the_rows_in_memory(disk):
     store = open_store(disk)
 
     def fault(operation, path):
@@ -200,26 +200,26 @@ def test_a_piece_that_the_disk_refuses_leaves_the_rows_in_memory(disk):
     disk.fault = fault
     fill(store, 200)
     file_all(store)
-    assert pieces(disk) == []
+    assert segment_index(disk) == []
     expected = content(store)
     disk.fault = None
     fill(store, 1, 200)
     file_all(store)
-    assert pieces(disk)
+    assert segment_index(disk)
     assert content(store)[0][:-1] == expected[0]
 
 
-def test_a_segment_that_goes_takes_its_piece_along(disk):
+def test_a_segment_that_goes_takes_its_segment_index_along(disk):
     store = open_store(disk)
     fill(store, 300)
     file_all(store)
-    count = len(pieces(disk))
+    count = len(segment_index(disk))
     store.purge(below=200)
     for _ in range(20):
         store.flush()
         store.sync()
-    assert len(pieces(disk)) < count // 2
-    assert {path.with_suffix(".seg") for path in pieces(disk)} <= set(disk.files())
+    assert len(segment_index(disk)) < count // 2
+    assert {path.with_suffix(".seg") for path in segment_index(disk)} <= set(disk.files())
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -250,7 +250,7 @@ def test_a_tiny_cache_tells_what_a_large_one_tells(seed):
 
 
 def test_memory_does_not_grow_with_the_stream(tmp_path):
-    """Of a filed segment a small thing stays in memory, however it is read: less than four bytes a message."""
+    """Of a spilled segment a small thing stays in memory, however it is read: less than four bytes a message."""
     cache = IndexCache(100_000)
     store = FileStore(RealDisk(), tmp_path / "msgs", segment_bytes=200_000, tail_bytes=1000, index_cache=cache)
     held = []
@@ -275,25 +275,27 @@ def test_memory_does_not_grow_with_the_stream(tmp_path):
     assert held[-1] - held[0] < 4 * 30_000, held
 
 
-def test_a_removed_message_whose_record_and_piece_are_damaged_is_no_loss(world):
+def test_a_removed_message_whose_record_and_segment_index_are_damaged_is_no_loss(world):
     disk, expected = world
     segment = next(block for block in reversed(open_store(disk)._index.blocks) if block.first <= 90)
     path = segment.file.path
-    log, piece = disk.content(path), disk.content(path.with_suffix(".idx"))
+    log, index_file = disk.content(path), disk.content(path.with_suffix(".idx"))
     at = log.index(b"%d" % 89 * 5)
     disk.kill()
-    for place in range(0, len(piece), 5):
+    for place in range(0, len(index_file), 5):
         reports = []
         disk.put(path, log[:at] + b"!" + log[at + 1 :])
-        disk.put(path.with_suffix(".idx"), piece[:place] + bytes([piece[place] ^ 4]) + piece[place + 1 :])
+        disk.put(
+            path.with_suffix(".idx"), index_file[:place] + bytes([index_file[place] ^ 4]) + index_file[place + 1 :]
+        )
         store = FileStore(disk, FOLDER, segment_bytes=1500, index_cache=IndexCache(0), report=reports.append)
         assert (content(store)[0], store.lost, reports) == (expected[0], [], []), place
         disk.kill()
 
 
 @pytest.mark.parametrize("part", ["columns", "subjects"])
-def test_a_piece_written_anew_tells_of_removals_from_other_segments(disk, part):
-    """A tombstone lies far behind its message, in a segment whose piece is damaged and written anew."""
+def test_a_segment_index_written_anew_tells_of_removals_from_other_segments(disk, part):
+    """A tombstone lies far behind its message, in a segment whose segment index is damaged and written anew."""
     store = open_store(disk)
     fill(store, 200)
     file_all(store)
@@ -302,11 +304,11 @@ def test_a_piece_written_anew_tells_of_removals_from_other_segments(disk, part):
     fill(store, 100, 200)
     file_all(store)
     segment = next(block for block in store._index.blocks if block.tombstones.low == 7)
-    at = segment.piece.columns_at if part == "columns" else segment.piece.subjects_at
+    at = segment.index_parts.columns_at if part == "columns" else segment.index_parts.subjects_at
     disk.flip(segment.file.path.with_suffix(".idx"), at)
     expected = content(store)
     file_all(store)
-    assert segment.piece is not None
+    assert segment.index_parts is not None
     disk.kill()
     assert content(open_store(disk)) == expected
 
@@ -334,7 +336,7 @@ def test_a_sequence_that_a_full_disk_did_not_skip_keeps_its_message(disk):
 
 
 def damage(disk, segment, sequence):
-    """Damage the record of a message that `fill` wrote, and remove its segment's piece."""
+    """Damage the record of a message that `fill` wrote, and remove its segment's segment index."""
     path = segment.file.path
     disk.flip(path, disk.content(path).index(b"%d" % (sequence - 1) * 5))
     disk.remove(path.with_suffix(".idx"))
@@ -375,10 +377,10 @@ def test_a_purge_that_finds_the_last_message_of_a_segment_lost(disk, monkeypatch
     assert content(open_store(disk)) == expected
 
 
-@pytest.mark.parametrize("filing", [False, True])
+@pytest.mark.parametrize("spiller", [False, True])
 @pytest.mark.parametrize("stop", [False, True])
-def test_messages_are_counted_when_the_disk_answers_again(world, filing, stop):
-    """One segment's record is damaged and its piece gone; another one's piece is gone, and the disk refuses its log."""
+def test_messages_are_counted_when_the_disk_answers_again(world, spiller, stop):
+    """A record of one segment is damaged and its index gone; another's is gone, and the disk refuses its log."""
     disk, expected = world
     store = open_store(disk)
     damaged, refused = store._index.blocks[2], store._index.blocks[5]
@@ -398,7 +400,7 @@ def test_messages_are_counted_when_the_disk_answers_again(world, filing, stop):
     removed = [damaged.first, store._index.blocks[0].first, store._index.blocks[8].first]
     for sequence in removed:
         store.remove(sequence)
-    if filing:
+    if spiller:
         fill(store, 70, 300)
         file_all(store)
     store.flush()
@@ -411,7 +413,7 @@ def test_messages_are_counted_when_the_disk_answers_again(world, filing, stop):
         assert store.lost == [lost]
     file_all(store)
     left.subtract(b"s.%d" % ((sequence - 1) % 7) for sequence in [*removed, lost])
-    left.update(b"s.%d" % (number % 7) for number in range(300, 300 + 70 * filing))
+    left.update(b"s.%d" % (number % 7) for number in range(300, 300 + 70 * spiller))
     assert store.subjects() == left
 
 
@@ -434,7 +436,7 @@ def test_a_recount_goes_on_while_messages_come_and_go(world, monkeypatch):
         left.update(
             (each, b"s.%d" % ((each - 1) % 7)) for each in range(store.last_sequence - 19, store.last_sequence + 1)
         )
-        store._filing.go_on()
+        store._spiller.step()
     assert store.subjects() == Counter(left.values())
     file_all(store)
     assert store.subjects() == Counter(left.values())
@@ -482,7 +484,7 @@ def test_a_single_message_is_read_without_the_columns(world, monkeypatch):
     def no_columns(*_):
         raise AssertionError("the columns were read")
 
-    monkeypatch.setattr("jetlake.store.log.filing.read_columns", no_columns)
+    monkeypatch.setattr("jetlake.store.log.spiller.read_columns", no_columns)
     for sequence, subject, payload in expected[0][::7]:
         message = store.get(sequence)
         assert (message.subject, message.payload) == (subject, payload)
@@ -490,16 +492,16 @@ def test_a_single_message_is_read_without_the_columns(world, monkeypatch):
     assert [each.sequence for each in store.read(41, SubjectFilter([b"s.3"]), 1, 1 << 20).messages] == [following]
 
 
-def test_a_piece_that_tells_a_wrong_place_costs_time_and_nothing_else(world):
+def test_a_segment_index_that_tells_a_wrong_place_costs_time_and_nothing_else(world):
     disk, expected = world
     store = open_store(disk, cache_bytes=1)
     segment = store._index.blocks[3]
     path = segment.file.path.with_suffix(".idx")
     whole = disk.content(path)
     rows = [each for each in expected[0] if segment.first <= each[0] < store._index.blocks[4].first]
-    for at in range(segment.piece.columns_at, segment.piece.subjects_at, 3):
-        for mask in (0x01, 0x80):
-            disk.put(path, whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :])
+    for at in range(segment.index_parts.columns_at, segment.index_parts.subjects_at, 3):
+        for bloom in (0x01, 0x80):
+            disk.put(path, whole[:at] + bytes([whole[at] ^ bloom]) + whole[at + 1 :])
             store = open_store(disk, cache_bytes=1)
             for sequence, subject, payload in rows[::5]:
                 message = store.get(sequence)
@@ -522,8 +524,8 @@ def test_a_purge_that_keeps_some_passes_by_segments_that_go_between_its_steps(wo
     disk, _expected = world
     store = open_store(disk)
     purge = store.in_steps.purge(SubjectFilter([b"s.3"]), keep=200)
-    last = store._index.subjects.filed.blocks[-1].first
-    while not store._index.subjects.filed.blocks[-1].lookups:
+    last = store._index.subjects.spilled.blocks[-1].first
+    while not store._index.subjects.spilled.blocks[-1].lookups:
         next(purge)
     for sequence in range(1, last):
         store.remove(sequence)
@@ -601,7 +603,7 @@ def test_a_limit_of_bytes_counts_no_message_that_was_removed_while_the_disk_did_
     assert store.bytes == left
 
 
-def test_a_removal_that_only_a_piece_tells_of_is_written_to_the_log(disk):
+def test_a_removal_that_only_a_segment_index_tells_of_is_written_to_the_log(disk):
     store = open_store(disk)
     fill(store, 300)
     active = store._index.active
@@ -611,14 +613,14 @@ def test_a_removal_that_only_a_piece_tells_of_is_written_to_the_log(disk):
     assert store._index.active is active
     file_all(store)
     disk.kill()
-    # As a power cut leaves it that takes what was not synced, but for the piece.
+    # As a power cut leaves it that takes what was not synced, but for the segment index.
     disk.cut(active.file.path, size)
     store = open_store(disk)
     assert not store.has(3)
     store.close()
     disk.remove(FOLDER / "index")
-    for piece in pieces(disk):
-        disk.remove(piece)
+    for index_file in segment_index(disk):
+        disk.remove(index_file)
     store = open_store(disk)
     assert not store.has(3)
     assert store.lost == []
@@ -633,7 +635,7 @@ def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch, 
         store.append(b"rare.%d" % number, b"", b"once", number)
         fill(store, 10_000, store.last_sequence)
     file_all(store)
-    assert len(store._index.subjects.filed.blocks) > 3
+    assert len(store._index.subjects.spilled.blocks) > 3
     if stop == "clean":
         store.close()
     else:

@@ -1,4 +1,4 @@
-"""Subjects in filed blocks: counters in memory, the sequences themselves in the blocks' postings.
+"""Subjects in spilled blocks: counters in memory, the sequences themselves in the blocks' postings.
 
 The reasons are in decision 23 (docs/decisions).
 """
@@ -10,28 +10,28 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 
 from jetlake.store.index.block import Block
-from jetlake.store.index.postings import Postings, within_mask
+from jetlake.store.index.postings import Postings, bloom_may_contain
 from jetlake.store.steps import Steps, in_groups, sort_in_steps
 
-__all__ = ["FiledSubjects"]
+__all__ = ["SpilledSubjects"]
 
-_MASKED_MAX = 32
+_BLOOM_TESTS_MAX = 32
 """More subjects than this are hardly ever all missing from a block."""
 _LOOKED_UP_MAX = 8
 """More subjects than this are not looked up one by one: the postings of all are read."""
 _SUBJECTS_PER_STEP = 1024
 
 
-class FiledSubjects:
+class SpilledSubjects:
     """How many messages each subject has in blocks whose sequences left memory, and where to look for them.
 
     Attributes:
-        blocks: the filed blocks, ascending; a store's newest blocks are not among them.
-        end: every sequence below this one is in a filed block.
-        counts: by number, how many filed messages live.
-        filed: by number, how many were ever filed.
-        lows, highs: by number, sequences of the subject between which all its filed messages lie.
-        dead_high: above this sequence no filed message was removed or lost.
+        blocks: the spilled blocks, ascending; a store's newest blocks are not among them.
+        end: every sequence below this one is in a spilled block.
+        counts: by number, how many spilled messages live.
+        ever_spilled: by number, how many messages were spilled since the subject got its number, removed ones included.
+        lows, highs: by number, sequences of the subject between which all its spilled messages lie.
+        dead_high: above this sequence no spilled message was removed or lost.
     """
 
     __slots__ = (
@@ -42,7 +42,7 @@ class FiledSubjects:
         "counts",
         "dead_high",
         "end",
-        "filed",
+        "ever_spilled",
         "highs",
         "lows",
     )
@@ -56,7 +56,7 @@ class FiledSubjects:
         self.end = 0
         self.dead_high = 0
         self.counts: array[int] = array("Q")
-        self.filed: array[int] = array("Q")
+        self.ever_spilled: array[int] = array("Q")
         self.lows: array[int] = array("Q")
         self.highs: array[int] = array("Q")
 
@@ -73,55 +73,61 @@ class FiledSubjects:
         self._starts.append(block.first)
         self.end = end
 
-    def add_sequences(self, number: int, first: int, last: int, count: int, filed: int) -> None:
+    def add_sequences(self, number: int, first: int, last: int, count: int, spilled: int) -> None:
         """Count so many living sequences of one subject in the newest block, from the first to the last.
 
         Args:
-            filed: how many of its sequences were ever filed, with those that have died in the newest block.
+            spilled: how many of its sequences were ever spilled, with those that have died in the newest block.
         """
         if not self.counts[number]:
             self.lows[number] = first
         self.counts[number] += count
-        self.filed[number] = filed
+        self.ever_spilled[number] = spilled
         self.highs[number] = last
 
     def _count(self, postings: Postings) -> None:
         if not postings.numbers:
             return
         self.make_room(postings.numbers[-1] + 1)
-        counts, filed, lows, highs = self.counts, self.filed, self.lows, self.highs
+        counts, spilled, lows, highs = self.counts, self.ever_spilled, self.lows, self.highs
         sequences = postings.sequences
         # The running count goes on from the block's own: blocks before it may have been dropped, or read anew.
-        earlier = postings.earlier or [filed[number] for number in postings.numbers]
+        earlier = postings.earlier or [spilled[number] for number in postings.numbers]
         start = 0
         for number, count, before in zip(postings.numbers, postings.counts, earlier, strict=True):
             if not counts[number]:
                 lows[number] = sequences[start]
             start += count
             counts[number] += count
-            filed[number] = before + count
+            spilled[number] = before + count
             highs[number] = sequences[start - 1]
 
     def make_room(self, numbers: int) -> None:
         """Have counters for so many subjects."""
         missing = numbers - len(self.counts)
         if missing > 0:
-            for column in (self.counts, self.filed, self.lows, self.highs):
+            for column in (self.counts, self.ever_spilled, self.lows, self.highs):
                 column.frombytes(bytes(8 * missing))
 
     def adopt(
-        self, blocks: list[Block], end: int, counts: array[int], filed: array[int], lows: array[int], highs: array[int]
+        self,
+        blocks: list[Block],
+        end: int,
+        counts: array[int],
+        spilled: array[int],
+        lows: array[int],
+        highs: array[int],
     ) -> None:
         """Take over blocks together with the counters over them, as they were written down."""
         self.blocks = blocks
         self._starts = [block.first for block in blocks]
         self.end = end
-        self.counts, self.filed, self.lows, self.highs = counts, filed, lows, highs
+        self.counts, self.ever_spilled, self.lows, self.highs = counts, spilled, lows, highs
 
     def drop(self, block: Block) -> None:
         """Take out a block without a living row."""
-        place = self.blocks.index(block)
-        del self.blocks[place], self._starts[place]
+        position = self.blocks.index(block)
+        del self.blocks[position], self._starts[position]
 
     def remove(self, number: int, sequence: int) -> None:
         """Count a message that died."""
@@ -135,10 +141,10 @@ class FiledSubjects:
         self.dead_high = max(self.dead_high, last)
 
     def clear(self) -> None:
-        """Forget all subjects: no filed message lives."""
+        """Forget all subjects: no spilled message lives."""
         self.dead_high = max(self.dead_high, self.end)
         self._recounted = None
-        for column in (self.counts, self.filed, self.lows, self.highs):
+        for column in (self.counts, self.ever_spilled, self.lows, self.highs):
             del column[:]
 
     # Counting anew
@@ -161,11 +167,11 @@ class FiledSubjects:
         recounted = self._recounted
         assert recounted is not None
         recounted.frombytes(bytes(8 * (len(self.counts) - len(recounted))))
-        place = bisect_left(self._starts, self._recounted_end)
-        if place == len(self.blocks):
+        position = bisect_left(self._starts, self._recounted_end)
+        if position == len(self.blocks):
             self.counts, self._recounted = recounted, None
             return
-        block = self.blocks[place]
+        block = self.blocks[position]
         postings = block.postings()
         if self._recounted is not recounted:
             # Reading the postings showed that more messages are lost, and a new recount has begun.
@@ -174,16 +180,16 @@ class FiledSubjects:
             postings = postings.only(block.lives)
         for number, count in zip(postings.numbers, postings.counts, strict=True):
             recounted[number] += count
-        self._recounted_end = self._starts[place + 1] if place + 1 < len(self.blocks) else self.end
+        self._recounted_end = self._starts[position + 1] if position + 1 < len(self.blocks) else self.end
 
     # Questions
 
     def count(self, number: int) -> int:
-        """Return how many filed messages a subject has."""
+        """Return how many spilled messages a subject has."""
         return self.counts[number] if number < len(self.counts) else 0
 
     def first(self, number: int) -> int:
-        """Return the oldest filed sequence of a subject, or 0."""
+        """Return the oldest spilled sequence of a subject, or 0."""
         if not self.count(number):
             return 0
         low = self.lows[number]
@@ -192,7 +198,7 @@ class FiledSubjects:
         return low
 
     def last(self, number: int) -> int:
-        """Return the newest filed sequence of a subject, or 0."""
+        """Return the newest spilled sequence of a subject, or 0."""
         if not self.count(number):
             return 0
         high = self.highs[number]
@@ -201,7 +207,7 @@ class FiledSubjects:
         return high
 
     def at_or_after(self, number: int, sequence: int) -> int:
-        """Return a subject's first filed sequence that is not below this one, or 0."""
+        """Return a subject's first spilled sequence that is not below this one, or 0."""
         if not self.count(number) or sequence > self.highs[number]:
             return 0
         first = self.first(number)
@@ -213,13 +219,13 @@ class FiledSubjects:
         return self._after(number, sequence)
 
     def at_or_before(self, number: int, sequence: int) -> int:
-        """Return a subject's last filed sequence that is not above this one, or 0."""
+        """Return a subject's last spilled sequence that is not above this one, or 0."""
         if not self.count(number) or sequence < self.lows[number]:
             return 0
         return self.last(number) if sequence >= self.highs[number] else self._before(number, sequence)
 
     def from_(self, number: int, sequence: int, limit: int) -> list[int]:
-        """Up to `limit` filed sequences of a subject that are not below this one, ascending."""
+        """Up to `limit` spilled sequences of a subject that are not below this one, ascending."""
         found: list[int] = []
         if not self.count(number):
             return found
@@ -236,7 +242,7 @@ class FiledSubjects:
         return found
 
     def count_from(self, number: int, sequence: int) -> int:
-        """Return how many filed messages of a subject are not below this sequence."""
+        """Return how many spilled messages of a subject are not below this sequence."""
         count = self.count(number)
         if not count or sequence > self.highs[number]:
             return 0
@@ -246,8 +252,8 @@ class FiledSubjects:
         gap = min(self.dead_high, self.highs[number])
         if sequence > gap:
             return self._count_above(number, sequence)
-        low, place, high = (self._place(each) for each in (self.lows[number], sequence, gap))
-        if place - low < high - place:
+        low, position, high = (self._block_at(each) for each in (self.lows[number], sequence, gap))
+        if position - low < high - position:
             return count - self._count_between(number, self.lows[number], sequence - 1)
         above = self._count_above(number, gap + 1) if gap < self.highs[number] else 0
         return self._count_between(number, sequence, gap) + above
@@ -273,9 +279,9 @@ class FiledSubjects:
 
     def block_from(self, sequence: int, numbers: Collection[int]) -> Block | None:
         """Return the first block from this sequence on that may have messages of these subjects."""
-        for place in range(bisect_left(self._starts, sequence), len(self.blocks)):
-            if self._may_have(self.blocks[place], numbers):
-                return self.blocks[place]
+        for position in range(bisect_left(self._starts, sequence), len(self.blocks)):
+            if self._may_have(self.blocks[position], numbers):
+                return self.blocks[position]
         return None
 
     def blocks_with(self, numbers: Collection[int]) -> list[Block]:
@@ -283,26 +289,26 @@ class FiledSubjects:
         return [block for block in self.blocks if self._may_have(block, numbers)]
 
     def _may_have(self, block: Block, numbers: Collection[int]) -> bool:
-        if len(numbers) > _MASKED_MAX:
+        if len(numbers) > _BLOOM_TESTS_MAX:
             return block.live_count > 0
-        return block.live_count > 0 and any(within_mask(block.mask, number) for number in numbers)
+        return block.live_count > 0 and any(bloom_may_contain(block.bloom, number) for number in numbers)
 
     # Searching
 
-    def _place(self, sequence: int) -> int:
+    def _block_at(self, sequence: int) -> int:
         return max(bisect_right(self._starts, sequence) - 1, 0)
 
     def _lives(self, sequence: int) -> bool:
-        block = self.blocks[self._place(sequence)]
+        block = self.blocks[self._block_at(sequence)]
         return block.lives(sequence)
 
     def _blocks_with(self, number: int, first: int, last: int) -> Iterator[Block]:
         """Yield the blocks that may have sequences of a subject between two sequences, ascending."""
-        for place in range(self._place(first), len(self.blocks)):
-            block = self.blocks[place]
+        for position in range(self._block_at(first), len(self.blocks)):
+            block = self.blocks[position]
             if block.first > last:
                 break
-            if block.live_count and within_mask(block.mask, number):
+            if block.live_count and bloom_may_contain(block.bloom, number):
                 yield block
 
     def _after(self, number: int, sequence: int) -> int:
@@ -314,9 +320,9 @@ class FiledSubjects:
         return 0
 
     def _before(self, number: int, sequence: int) -> int:
-        for place in range(self._place(sequence), -1, -1):
-            block = self.blocks[place]
-            if not block.live_count or not within_mask(block.mask, number):
+        for position in range(self._block_at(sequence), -1, -1):
+            block = self.blocks[position]
+            if not block.live_count or not bloom_may_contain(block.bloom, number):
                 continue
             posted = block.posted(number).sequences
             for found in reversed(posted[: bisect_right(posted, sequence)]):
@@ -325,14 +331,14 @@ class FiledSubjects:
         return 0
 
     def _count_above(self, number: int, sequence: int) -> int:
-        """Return how many filed messages of a subject are not below this sequence, which must lie above `dead_high`."""
+        """Return how many spilled messages of a subject are at or above a sequence that lies above `dead_high`."""
         for block in self._blocks_with(number, sequence, self.highs[number]):
             posted, earlier = block.posted(number)
             if not posted:
                 continue
-            if earlier is None:  # The block has no piece that tells its running counts.
+            if earlier is None:  # The block has no segment index that tells its running counts.
                 return self._count_between(number, sequence, self.highs[number])
-            return self.filed[number] - earlier - bisect_left(posted, sequence)
+            return self.ever_spilled[number] - earlier - bisect_left(posted, sequence)
         return 0
 
     def _count_between(self, number: int, first: int, last: int) -> int:
@@ -356,14 +362,14 @@ def _posted(block: Block, postings: Postings | None, numbers: Sequence[int]) -> 
         for group in in_groups(numbers, _SUBJECTS_PER_STEP):
             yield [postings.of(number).sequences for number in group]
         return
-    for places in in_groups(range(len(postings.numbers)), _SUBJECTS_PER_STEP):
-        yield [postings.at(place) for place in places if _is_among(numbers, postings.numbers[place])]
+    for positions in in_groups(range(len(postings.numbers)), _SUBJECTS_PER_STEP):
+        yield [postings.at(position) for position in positions if _is_among(numbers, postings.numbers[position])]
 
 
 def _is_among(numbers: Sequence[int], number: int) -> bool:
     """Return whether a number is one of these, which are ascending."""
-    place = bisect_left(numbers, number)
-    return place < len(numbers) and numbers[place] == number
+    position = bisect_left(numbers, number)
+    return position < len(numbers) and numbers[position] == number
 
 
 def _living(block: Block, sequences: array[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The draft of an index piece: the piece of a full segment, made in steps while messages of it may be removed."""
+"""The draft of a segment index: the index of a full segment, made in steps while messages of it may be removed."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from itertools import compress
 
 from jetlake.store.index.index import Index
-from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask, gather_in_steps
+from jetlake.store.index.postings import BLOOM_BYTES, Postings, add_to_bloom, gather_in_steps
 from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.pieces.index_piece import Names, PieceContent, pack_in_steps
 from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_index.format import IndexContent, Names, pack_in_steps
 from jetlake.store.steps import Steps, in_groups
 
-__all__ = ["PieceDraft"]
+__all__ = ["IndexDraft"]
 
 _ROWS_PER_STEP = 8192
 _SUBJECTS_PER_STEP = 2048
 
 
-class PieceDraft:
-    """The piece of a full segment, of one that is not filed or of a filed one whose columns are in memory.
+class IndexDraft:
+    """The index of a full segment, of one that is not spilled or of a spilled one whose columns are in memory.
 
     Attributes:
-        mask: of the subjects.
+        Bloom filter: of the subjects.
         postings: a message that was removed since the beginning may be among them.
-        content: of the piece; None until all steps are taken.
+        content: of the segment index; None until all steps are taken.
     """
 
     def __init__(self, segment: Segment, index: Index[Segment]) -> None:
         self.segment = segment
-        self.mask = bytearray(MASK_BYTES)
+        self.bloom = bytearray(BLOOM_BYTES)
         self.postings = Postings(array("I"), array("I"), array("Q"), array("Q"))
-        self.content: PieceContent | None = None
+        self.content: IndexContent | None = None
         self._names = Names()
         self._generation = segment.generation
         self._is_dead = not segment.live_count
@@ -47,14 +47,14 @@ class PieceDraft:
         is_same = self.segment is segment and self._generation == segment.generation
         return is_same and (segment.live_count > 0 or self._is_dead)
 
-    def go_on(self) -> None:
+    def step(self) -> None:
         """Take a step."""
         next(self._steps, None)
 
     def _make(self, index: Index[Segment]) -> Steps[None]:
-        gather = self._gather_tails(index) if self.segment.filed is None else self._gather_rows(index.subjects)
+        gather = self._gather_tails(index) if self.segment.spilled is None else self._gather_rows(index.subjects)
         self.postings = yield from gather
-        self.content = yield from pack_in_steps(self.segment, self.postings, self._names, bytes(self.mask))
+        self.content = yield from pack_in_steps(self.segment, self.postings, self._names, bytes(self.bloom))
 
     def _gather_tails(self, index: Index[Segment]) -> Steps[Postings]:
         """Return the postings of a segment whose sequences are in its subjects' tails."""
@@ -66,33 +66,33 @@ class PieceDraft:
             for number in compress(segment.subject_ids[start:end], segment.live[start:end]):
                 is_here[number] = 1
             yield
-        for numbers in in_groups(_places(is_here), _subjects_per_step(is_here.count(1), segment.live_count)):
+        for numbers in in_groups(_positions(is_here), _subjects_per_step(is_here.count(1), segment.live_count)):
             yield
             # A number may be another subject's by now, which has nothing here.
             part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
-            add_to_mask(self.mask, part.numbers)
+            add_to_bloom(self.bloom, part.numbers)
             self._names.extend(group_names)
             postings.extend(part)
         yield
         return postings
 
     def _gather_rows(self, subjects: SubjectIndex) -> Steps[Postings]:
-        """Return the postings of a filed segment, by its rows; a number without a name has no message any more."""
+        """Return the postings of a spilled segment, by its rows; a number without a name has no message any more."""
         numbers = subjects.numbers
 
         def add(added: array[int]) -> None:
-            add_to_mask(self.mask, added)
+            add_to_bloom(self.bloom, added)
             self._names.extend([numbers.names[number] for number in added])
 
         return gather_in_steps(self.segment, is_used=lambda number: numbers.names[number], on_added=add)
 
 
-def _places(flags: bytearray) -> Iterator[int]:
+def _positions(flags: bytearray) -> Iterator[int]:
     """Yield the places of the flags that are set."""
-    place = flags.find(1)
-    while place >= 0:
-        yield place
-        place = flags.find(1, place + 1)
+    position = flags.find(1)
+    while position >= 0:
+        yield position
+        position = flags.find(1, position + 1)
 
 
 def _subjects_per_step(subjects: int, rows: int) -> int:

@@ -10,7 +10,7 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.store.journal.consumer_journal import ConsumerJournal, MemoryJournal
 
-__all__ = ["ConsumerHome", "ConsumerRecord", "TransientHome"]
+__all__ = ["ConsumerRecord", "ConsumerStorage", "MemoryConsumerStorage"]
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +34,13 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """When the client was pinned."""
 
 
-class ConsumerHome(Protocol):
+class ConsumerStorage(Protocol):
     """The storage of one consumer."""
 
     journal: ConsumerJournal
 
     @property
-    def place(self) -> Syncable | None:
+    def folder(self) -> Syncable | None:
         """What is durable once the record is; None in memory."""
         ...
 
@@ -51,11 +51,11 @@ class ConsumerHome(Protocol):
 
     @property
     def is_adopted(self) -> bool:
-        """Whether a start found the folder, and a power cut may undo it until `place` is synced."""
+        """Whether a start found the folder, and a power cut may undo it until `folder` is synced."""
         ...
 
     def save(self, record: ConsumerRecord) -> None:
-        """Save the record; it is durable once `place` is.
+        """Save the record; it is durable once `folder` is.
 
         Raises:
             StoreError: the disk refused, and the old record stays.
@@ -63,7 +63,7 @@ class ConsumerHome(Protocol):
         ...
 
     def save_later(self, record: ConsumerRecord) -> None:
-        """Have the next sync of `place` save the record, and the ones after it when the disk refuses."""
+        """Have the next sync of `folder` save the record, and the ones after it when the disk refuses."""
         ...
 
     def close(self) -> None:
@@ -83,10 +83,10 @@ class ConsumerHome(Protocol):
         ...
 
 
-class TransientHome:
+class MemoryConsumerStorage:
     """The storage of a consumer in memory."""
 
-    place: Syncable | None = None
+    folder: Syncable | None = None
     written: Syncable | None = None
     is_adopted = False
 

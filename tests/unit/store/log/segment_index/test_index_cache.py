@@ -1,6 +1,6 @@
 """The cache of index parts keeps its limit."""
 
-from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.segment_index.index_cache import IndexCache
 
 
 class Holder:

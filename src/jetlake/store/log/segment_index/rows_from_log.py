@@ -1,4 +1,4 @@
-"""Reading the rows of a filed segment from the log itself, where its index piece is gone or damaged."""
+"""Reading the rows of a spilled segment from the log itself, where its segment index is gone or damaged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["read_rows"]
 
 
 def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
-    """Set columns and tombstones of a filed segment by its records; the living rows without a good record are returned.
+    """Set columns and tombstones of a spilled segment from its records; return the living rows without a good record.
 
     Args:
         number_of: gives the number of a subject.
@@ -26,15 +26,19 @@ def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
     content = scan(segment.file.read_all(segment.size), HEADER_SIZE, segment.seed, segment.first - 1)
     sizes, numbers, offsets = (array("I", bytes(4 * rows)) for _ in range(3))
     times = array("q", bytes(8 * rows))
-    for place, sequence in enumerate(content.sequences):
+    for position, sequence in enumerate(content.sequences):
         row = segment.row_of(sequence)
         if row >= 0:
-            sizes[row], offsets[row], times[row] = content.sizes[place], content.offsets[place], content.times[place]
-            numbers[row] = number_of(content.subjects[place])
+            sizes[row], offsets[row], times[row] = (
+                content.sizes[position],
+                content.offsets[position],
+                content.times[position],
+            )
+            numbers[row] = number_of(content.subjects[position])
     segment.sizes, segment.subject_ids, segment.offsets = sizes, numbers, offsets
     # Rows without a record stand between others, and times never go back.
     segment.times = array("q", accumulate(times, max))
-    # The next piece is to tell of removals from other segments, as the one before did.
+    # The next segment index is to tell of removals from other segments, as the one before did.
     segment.tombstones.ranges = array("Q", chain.from_iterable(content.tombstones))
-    segment.piece = None
+    segment.index_parts = None
     return [row for row in segment.live_rows(0, rows) if not sizes[row]]

@@ -7,7 +7,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from jetlake.store.index.postings import Posted, Postings
-from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
+from jetlake.store.log.segment_index.postings_part import PostingsPart, pack_postings, table_size
 from jetlake.store.steps import finish
 
 AT = 11

@@ -1,4 +1,4 @@
-"""Filing in small steps: whatever is asked, removed, or crashes between two steps finds what a model finds."""
+"""Spilling in small steps: whatever is asked, removed, or crashes between two steps finds what a model finds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Self
 import pytest
 
 from jetlake.store.file_store import FileStore
-from jetlake.store.index import filed_subjects
+from jetlake.store.index import spilled_subjects
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.pieces.index_cache import IndexCache
-from jetlake.store.log.pieces.piece_draft import PieceDraft
-from jetlake.store.log.pieces.postings_part import PostingsPart
 from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_index.draft import IndexDraft
+from jetlake.store.log.segment_index.index_cache import IndexCache
+from jetlake.store.log.segment_index.postings_part import PostingsPart
 from jetlake.store.subject_filter import SubjectFilter
 from tests.support.faulty_disk import FaultyDisk
 
@@ -25,14 +25,14 @@ FOLDER = Path("/data/msgs")
 
 
 class World:
-    """A store whose full segments are filed a few subjects at a time, and what it should hold."""
+    """A store whose full segments are spilled a few subjects at a time, and what it should hold."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = FaultyDisk(Random(seed))
         self.subjects: dict[int, bytes] = {}
         self.last = 0
-        self.half_filed = 0
+        self.half_spilled = 0
         self.store = self.open()
         self.names = self.random.choice((3, 12, 60))
 
@@ -133,7 +133,7 @@ class World:
 
     def keep_house(self) -> None:
         self.store.compact_step()
-        self.half_filed += self.store._index.subjects._filing is not None
+        self.half_spilled += self.store._index.subjects._spill is not None
 
     def rewrite(self, segment: Segment) -> None:
         """Remove every second message of a segment, and compact until it is rewritten."""
@@ -183,21 +183,21 @@ class World:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._SUBJECTS_PER_STEP", 2)
-    monkeypatch.setattr("jetlake.store.index.subject_index._FILED_AT_ONCE", 2)
+    monkeypatch.setattr("jetlake.store.log.segment_index.draft._SUBJECTS_PER_STEP", 2)
+    monkeypatch.setattr("jetlake.store.index.subject_index._SPILLED_AT_ONCE", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover._STEP_SUBJECTS", 1)
-    monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 1)
-    monkeypatch.setattr("jetlake.store.index.filed_subjects._LOOKED_UP_MAX", 2)
+    monkeypatch.setattr("jetlake.store.index.spilled_subjects._SUBJECTS_PER_STEP", 1)
+    monkeypatch.setattr("jetlake.store.index.spilled_subjects._LOOKED_UP_MAX", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
     monkeypatch.setattr("jetlake.store.index.message_remover._ONE_BY_ONE_MAX", 3)
     monkeypatch.setattr("jetlake.store.index.index._NEIGHBOURS_MAX", 7)
-    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.log.segment_index.draft._ROWS_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.index.postings._ROWS_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.index.postings._POSTED_PER_STEP", 3)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
-    monkeypatch.setattr("jetlake.store.log.pieces.index_piece._PART", 256)
-    monkeypatch.setattr("jetlake.store.log.pieces.postings_part._PART", 256)
+    monkeypatch.setattr("jetlake.store.log.segment_index.format._PART", 256)
+    monkeypatch.setattr("jetlake.store.log.segment_index.postings_part._PART", 256)
     monkeypatch.setattr("jetlake.store.index.packed_rows._BYTES_PER_STEP", 10)
     monkeypatch.setattr("jetlake.store.index.packed_rows._SEQUENCES_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.log.compaction.rewrite._ROWS_PER_STEP", 5)
@@ -207,7 +207,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
+def test_a_half_spilled_segment_answers_as_a_whole_one(seed: int) -> None:
     world = World(seed)
     removals = [world.remove, world.remove_all_of_a_subject, world.purge, world.purge_below, world.enforce]
     for _ in range(60):
@@ -225,31 +225,31 @@ def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
             world.reopen()
             if world.random.randrange(2):
                 world.check()
-    assert world.half_filed or world.names == 3
+    assert world.half_spilled or world.names == 3
 
 
 @pytest.mark.parametrize("steps", [1, 5, 10, 40])
-def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: int) -> None:
+def test_a_segment_that_is_rewritten_while_it_is_gathered_is_spilled_whole(steps: int) -> None:
     world = World.filled(segments=5, names=5)
     store = world.store
     segment = store._index.blocks[0]
-    store._filing._draft = draft = PieceDraft(segment, store._index)
+    store._spiller._draft = draft = IndexDraft(segment, store._index)
     for _ in range(steps):
-        draft.go_on()
+        draft.step()
     for sequence in range(segment.first, segment.first + segment.row_count):
         if sequence % 4:
             store.remove(sequence)
             del world.subjects[sequence]
     world.flush()
-    # The disk has refused another piece: until more is written, rewrites go on and filing does not.
-    store._filing._refused_at = store._log.written_bytes
+    # The disk has refused another segment index: until more is written, rewrites go on and spilling does not.
+    store._spiller._refused_at = store._log.written_bytes
     while not segment.generation:
-        store._filing._refused_at = store._log.written_bytes
+        store._spiller._refused_at = store._log.written_bytes
         store.compact_step()
-    store._filing._refused_at = -1
+    store._spiller._refused_at = -1
     while store.compact_step():
         pass
-    assert segment.piece is not None
+    assert segment.index_parts is not None
     world.check(times=10)
     store.close()
     world.disk.remove(FOLDER / "index")
@@ -262,41 +262,41 @@ def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
     world = World.filled(segments=3, names=2)
     rows = world.store._index.blocks[0].row_count
     steps = 0
-    while not world.store._index.subjects.filed.blocks:
-        assert world.store._filing.go_on()
+    while not world.store._index.subjects.spilled.blocks:
+        assert world.store._spiller.step()
         steps += 1
-    assert steps > rows / 5 + 6, "rows, subjects, and each part of the piece by itself"
+    assert steps > rows / 5 + 6, "rows, subjects, and each part of the segment index by itself"
     world.check()
 
 
-def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
+def test_a_rewritten_segment_gets_its_segment_index_a_few_rows_at_a_time() -> None:
     world = World.filled(segments=3, names=60)
     store = world.store
     segment = store._index.blocks[0]
     world.rewrite(segment)
-    assert segment.filed is not None
-    assert segment.piece is None
+    assert segment.spilled is not None
+    assert segment.index_parts is None
     steps = 0
-    while segment.piece is None:
-        assert store._filing.go_on()
+    while segment.index_parts is None:
+        assert store._spiller.step()
         steps += 1
         if steps == 5:  # The subject's rows are gathered, or not yet.
             world.remove_all_of_a_subject()
             world.flush()
-    assert steps > 2 * segment.row_count / 5, "rows, subjects, and each part of the piece by itself"
+    assert steps > 2 * segment.row_count / 5, "rows, subjects, and each part of the segment index by itself"
     world.check(times=10)
     world.reopen()
     world.check(times=10)
 
 
-def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_piece_yet(
+def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_segment_index_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World.filled(segments=3, names=60)
     store = world.store
     segment = store._index.blocks[0]
     world.rewrite(segment)
-    assert segment.filed is not None and segment.piece is None
+    assert segment.spilled is not None and segment.index_parts is None
     rows = segment.row_count
     monkeypatch.setattr(Postings, "of_rows", lambda _rows: pytest.fail("all rows at once"))
     steps = list(store._remover.purge_in_steps(SubjectFilter([b"s.*"]), segment.first + 20, None, 1000))
@@ -306,26 +306,26 @@ def test_a_purge_looks_at_few_rows_at_a_time_of_a_rewritten_segment_that_has_no_
     world.check(times=10)
 
 
-def test_a_purge_of_the_oldest_lets_a_segment_be_filed_first_a_few_subjects_at_a_time(
+def test_a_purge_of_the_oldest_lets_a_segment_be_spilled_first_a_few_subjects_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World.filled(segments=3, names=60)
     store, subjects = world.store, world.store._index.subjects
-    while subjects._filing is None:
+    while subjects._spill is None:
         world.keep_house()
     steps = store._remover.purge_in_steps(None, None, 1, 1)
-    filed = [0]
-    file_step = SubjectIndex.file_step
+    spilled = [0]
+    spill_step = SubjectIndex.spill_step
 
     def file_some(subjects: SubjectIndex) -> bool:
-        filed[-1] += subjects._filing is not None
-        return file_step(subjects)
+        spilled[-1] += subjects._spill is not None
+        return spill_step(subjects)
 
-    monkeypatch.setattr(SubjectIndex, "file_step", file_some)
+    monkeypatch.setattr(SubjectIndex, "spill_step", file_some)
     while next(steps, steps) is None:
-        filed.append(0)
-    assert sum(filed) > 5
-    assert max(filed) == 1
+        spilled.append(0)
+    assert sum(spilled) > 5
+    assert max(spilled) == 1
     world.subjects = {world.last: world.subjects[world.last]}
     world.check(times=10)
 
@@ -342,13 +342,13 @@ def test_the_columns_of_the_oldest_segment_are_read_in_a_step_of_their_own(
     while store.compact_step():
         pass
     loads: list[int] = []
-    load = store._filing.load_columns
+    load = store._spiller.load_columns
 
     def load_alone(segment: Segment) -> None:
         loads.append(store.messages)
         load(segment)
 
-    monkeypatch.setattr(store._filing, "load_columns", load_alone)
+    monkeypatch.setattr(store._spiller, "load_columns", load_alone)
     limits = StoreLimits(max_messages=5) if what == "max_msgs" else StoreLimits(max_bytes=5 * 35)
     steps = store.in_steps.purge(keep=5) if what == "keep" else store.in_steps.enforce(limits)
     before, loaded = store.messages, 0
@@ -359,7 +359,7 @@ def test_the_columns_of_the_oldest_segment_are_read_in_a_step_of_their_own(
     assert len(loads) > 2
 
 
-def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a_kill() -> None:
+def test_a_segment_index_is_written_in_parts_and_removals_between_them_are_found_after_a_kill() -> None:
     world = World.filled(segments=3, names=60)
     store, disk = world.store, world.disk
     segment = store._index.blocks[0]
@@ -370,12 +370,12 @@ def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a
         writes[-1].append(len(data))
         write(handle, data, offset)
 
-    while segment.piece is None:
+    while segment.index_parts is None:
         writes.append([])
         disk.write = write_part  # type: ignore[method-assign]
-        assert store._filing.go_on()
+        assert store._spiller.step()
         disk.write = write  # type: ignore[method-assign]
-        if segment.piece is None and writes[-1]:
+        if segment.index_parts is None and writes[-1]:
             sequence = segment.first + len(writes)
             store.remove(sequence)
             del world.subjects[sequence]
@@ -387,18 +387,18 @@ def test_a_piece_is_written_in_parts_and_removals_between_them_are_found_after_a
     world.check(times=10)
     disk.kill()
     world.store = world.open()
-    assert world.store._index.blocks[0].piece is not None
+    assert world.store._index.blocks[0].index_parts is not None
     world.check(times=10)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "refused"])
-def test_a_piece_that_is_not_written_to_its_end_is_no_piece(fault: str) -> None:
+def test_a_segment_index_that_is_not_written_to_its_end_is_no_segment_index(fault: str) -> None:
     world = World.filled(segments=3)
     store, disk = world.store, world.disk
     segment = store._index.blocks[0]
-    piece = segment.file.path.with_suffix(".idx")
-    while piece not in disk.files():
-        assert store._filing.go_on()
+    index_file = segment.file.path.with_suffix(".idx")
+    while index_file not in disk.files():
+        assert store._spiller.step()
     if fault == "dropped":
         store.purge(below=store._index.blocks[1].first)
         world.subjects = {each: name for each, name in world.subjects.items() if each >= store.first_sequence}
@@ -406,20 +406,20 @@ def test_a_piece_that_is_not_written_to_its_end_is_no_piece(fault: str) -> None:
             world.flush()
     else:
         disk.capacity = 0
-        assert store._filing.go_on()
-        assert not store._filing.go_on(), "tried again only when more was written"
+        assert store._spiller.step()
+        assert not store._spiller.step(), "tried again only when more was written"
         disk.capacity = None
-        assert segment.filed is None
-    assert piece not in disk.files()
+        assert segment.spilled is None
+    assert index_file not in disk.files()
     world.publish()
     world.flush()
     for _ in range(200):
         world.keep_house()
-    assert (piece in disk.files()) == (fault == "refused")
+    assert (index_file in disk.files()) == (fault == "refused")
     world.check(times=10)
 
 
-def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():
+def test_a_segment_in_which_nothing_lives_is_spilled_and_holds_up_nobody():
     store = FileStore(FaultyDisk(Random(1)), FOLDER, segment_bytes=1500)
     store.hooks.may_forget = lambda _first, _last: False  # so that it stays
     for number in range(200):
@@ -429,17 +429,17 @@ def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():
     store.flush()
     store.sync()
     steps = 0
-    while store._filing.go_on():
+    while store._spiller.step():
         steps += 1
         assert steps < 1000, "a draft is begun anew with every step"
-    assert [block.filed is None for block in store._index.blocks] == [False] * (len(store._index.blocks) - 1) + [True]
+    assert [block.spilled is None for block in store._index.blocks] == [False] * (len(store._index.blocks) - 1) + [True]
 
 
 @pytest.mark.parametrize("others", [0, 40])
-def test_a_purge_looks_at_few_subjects_of_a_filed_segment_at_a_time(
+def test_a_purge_looks_at_few_subjects_of_a_spilled_segment_at_a_time(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 4)
+    monkeypatch.setattr("jetlake.store.index.spilled_subjects._SUBJECTS_PER_STEP", 4)
     store = FileStore(FaultyDisk(Random(1)), FOLDER, segment_bytes=4000, tail_bytes=100)
     for number in range(200):
         store.append(b"s.%d" % number, b"", b"x", number)
@@ -447,9 +447,9 @@ def test_a_purge_looks_at_few_subjects_of_a_filed_segment_at_a_time(
     store.sync()
     while store.compact_step():
         pass
-    assert store._index.subjects.filed.count(0)
+    assert store._index.subjects.spilled.count(0)
     looked_at: list[int] = []
-    living = filed_subjects._living
+    living = spilled_subjects._living
 
     def look(*arguments: Any) -> list[int]:
         looked_at[-1] += 1
@@ -461,7 +461,7 @@ def test_a_purge_looks_at_few_subjects_of_a_filed_segment_at_a_time(
         looked_at[-1] += 4  # so that nothing else may be looked at in the same step
         return read(*arguments)
 
-    monkeypatch.setattr(filed_subjects, "_living", look)
+    monkeypatch.setattr(spilled_subjects, "_living", look)
     monkeypatch.setattr(PostingsPart, "_pages", read_alone)
     steps = store._remover.purge_in_steps(SubjectFilter([b"s.>"]), None, None, 1000)
     looked_at.append(0)

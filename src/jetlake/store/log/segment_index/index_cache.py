@@ -1,4 +1,4 @@
-"""The memory that a server's stores spend on the index of filed segments: bounded, the oldest parts go first."""
+"""The memory that a server's stores spend on the index of spilled segments: bounded, the oldest parts go first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 __all__ = ["INDEX_CACHE_BYTES", "IndexCache"]
 
 INDEX_CACHE_BYTES = 64 * 1024 * 1024
-"""How much of the index of filed segments stays in memory."""
+"""How much of the index of spilled segments stays in memory."""
 
 
 class Holder(Protocol):
