@@ -11,6 +11,7 @@
     ├── StoreError                    the disk did not do what the store asked of it
     ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
     ├── AlreadyAcknowledgedError      the message got another acknowledgement before, which is the one that counts
+    ├── TokenError (ValueError)       a token (JWT) that is malformed, forged, expired, or not understood
     ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
     ├── ClientConnectionError (ConnectionError)
     │   ├── ConnectionClosedError     the connection is closed, by the program or for good
@@ -145,6 +146,7 @@ __all__ = [
     "StreamReplacedError",
     "SubscribeMismatchError",
     "SubscriptionClosedError",
+    "TokenError",
     "UnsupportedStreamError",
     "WrongLastSequenceError",
     "api_error",
@@ -205,6 +207,10 @@ class BadHeaderError(JetlakeError, ValueError):
 
 class ConfigError(JetlakeError, ValueError):
     """An option or a configuration value that makes no sense; the message names it and says why."""
+
+
+class TokenError(JetlakeError, ValueError):
+    """A token (JWT) that is malformed, was not signed by whom it names, has expired, or says what is not understood."""
 
 
 # The JetStream API

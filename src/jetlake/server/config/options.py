@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from jetlake.errors import ConfigError
 from jetlake.model.weighted_mappings import MappingOptions
 from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, parse_leaf_url
+from jetlake.server.config.operator_options import CalloutOptions, OperatorOptions
 from jetlake.server.config.secret import Secret
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, TraceOptions, check_sharing
 
@@ -97,6 +98,8 @@ class JetStreamLimits(Struct, frozen=True, kw_only=True):
     memory_max_stream_bytes: int = -1
     storage_max_stream_bytes: int = -1
     max_bytes_required: bool = False
+    tiers: tuple[tuple[str, JetStreamLimits], ...] = ()
+    """The limits of streams with so many replicas, by `R1`, `R3` and so on; then the others do not count."""
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
@@ -108,11 +111,28 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     max_payload: int = -1
     max_leafnodes: int = -1
 
+    def narrowed_by(self, other: ConnectionLimits) -> ConnectionLimits:
+        """Return these limits with the smaller one of each for a connection."""
+        if other.max_subscriptions < 0 and other.max_payload < 0:
+            return self
+        return structs.replace(
+            self,
+            max_subscriptions=_smaller(self.max_subscriptions, other.max_subscriptions),
+            max_payload=_smaller(self.max_payload, other.max_payload),
+        )
+
+
+def _smaller(one: int, other: int) -> int:
+    """Return the smaller of two limits, of which a negative one is none."""
+    return max(one, other) if one < 0 or other < 0 else min(one, other)
+
 
 class AccountOptions(Struct, frozen=True, kw_only=True):
     """An account, the server's unit of isolation."""
 
     name: str
+    label: str = ""
+    """The name for people, where the other is a public key."""
     jetstream: JetStreamLimits | None = None
     """None = no JetStream in this account."""
     limits: ConnectionLimits = ConnectionLimits()
@@ -299,6 +319,10 @@ class Options(Struct, frozen=True, kw_only=True):
     """Those of the account of servers without any."""
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT
+    operators: OperatorOptions | None = None
+    """Who signs the accounts and users; None = they are configured here."""
+    callout: CalloutOptions | None = None
+    """The service that decides who may connect; None = this configuration decides."""
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
     """With `tls`: clients may also go on in the clear."""
@@ -380,7 +404,15 @@ class Options(Struct, frozen=True, kw_only=True):
             raise ConfigError("Cannot have a user/pass and token")
         if self.websocket is not None and self.users and (self.websocket.user or self.websocket.token):
             raise ConfigError("websocket authorization is not compatible with the presence of users/nkeys")
+        if self.operators is not None:
+            if self.users or self.token is not None or self.no_auth_user:
+                raise ConfigError("operators do not allow users to be configured directly")
+            if self.callout is not None:
+                raise ConfigError("operators do not allow authorization callouts to be configured directly")
+            return  # The accounts are in tokens, which are read when the server is made.
         known = {GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in self.accounts)}
+        if self.callout is not None and self.callout.account not in known:
+            raise ConfigError(f'auth_callout: the account "{self.callout.account}" is not defined')
         if self.system_account not in known:
             raise ConfigError("error resolving system account: account missing")
         for user in self.users:

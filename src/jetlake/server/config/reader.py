@@ -14,6 +14,7 @@ from jetlake.model.encoding.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.leaf_section import read_leafnodes
 from jetlake.server.config.mappings_reader import read_mappings
+from jetlake.server.config.operator_section import read_operators
 from jetlake.server.config.options import (
     DEFAULT_INDEX_CACHE,
     DEFAULT_STORE_DIR,
@@ -45,7 +46,6 @@ _IGNORED = (
     "no_system",
     "no_sys_acc",
     "no_sys_account",
-    "default_sentinel",
     "syslog",
     "remote_syslog",
     "trace_verbose",
@@ -65,19 +65,6 @@ _IGNORED = (
     "nonce_size",
 )
 _OTHER_SERVERS = ("cluster", "gateway")
-_REFUSED = (
-    "operator",
-    "operators",
-    "roots",
-    "root",
-    "trusted",
-    "trusted_keys",
-    "resolver",
-    "account_resolver",
-    "accounts_resolver",
-    "resolver_preload",
-    "resolver_pinned_accounts",
-)
 
 
 def read_file(
@@ -105,7 +92,6 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     _read_entry(section, options)
     _read_logging(section, options)
     _read_jetstream(section, options)
-    section.refuse(_INSECURE, *_REFUSED)
     section.refuse("this server is a single node; for several, use nats-server", *_OTHER_SERVERS)
     section.refuse("this server speaks NATS only", "mqtt")
     section.refuse("let the proxy pass connections on as they are", "proxy_protocol")
@@ -176,6 +162,11 @@ def _read_limits(section: Section, options: dict[str, Any]) -> None:
 
 def _read_entry(section: Section, options: dict[str, Any]) -> None:
     users = []
+    operators = read_operators(section)
+    if operators is not None:
+        if section.has("accounts", "no_auth_user"):
+            raise ConfigError(f"{section.value.place}: operators do not allow Accounts to be configured directly")
+        options["operators"] = operators
     authorization = section.section("authorization")
     if authorization is not None:
         found = read_authorization(authorization)
@@ -184,6 +175,8 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
             options["token"] = found.token
         if found.timeout_s is not None:
             options["auth_timeout_s"] = found.timeout_s
+        if found.callout is not None:
+            options["callout"] = found.callout
     accounts = section.section("accounts")
     if accounts is not None:
         options["accounts"], account_users = read_accounts(accounts)

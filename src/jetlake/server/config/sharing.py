@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ __all__ = [
     "LatencyOptions",
     "SharingAccount",
     "TraceOptions",
+    "check_import",
     "check_sharing",
     "find_export",
 ]
@@ -102,14 +103,19 @@ def check_sharing(accounts: Iterable[SharingAccount]) -> None:
                     raise ConfigError(f'"{name}" account not defined for {export.kind} export')
         seen: set[tuple[str, str, str, str]] = set()
         for wanted in account.imports:
-            _check_import(account, wanted, by_name)
+            check_import(account, wanted, by_name)
             key = (wanted.kind, wanted.account, wanted.subject, wanted.to if wanted.kind == "service" else "")
             if key in seen:
                 raise _refused(wanted, f"{wanted.kind} import already exists")
             seen.add(key)
 
 
-def _check_import(account: SharingAccount, wanted: ImportOptions, by_name: dict[str, SharingAccount]) -> None:
+def check_import(account: SharingAccount, wanted: ImportOptions, by_name: Mapping[str, SharingAccount]) -> None:
+    """Check one import: its export, its mapping, and that it forms no cycle.
+
+    Raises:
+        ConfigError: it is not authorized, or makes no sense.
+    """
     exporter = by_name.get(wanted.account)
     if exporter is None:
         raise ConfigError(f'"{wanted.account}" account not defined for {wanted.kind} import')
@@ -138,7 +144,7 @@ def find_export(exporter: SharingAccount, wanted: ImportOptions, importer: str) 
 
 
 def _leads_back(
-    start: SharingAccount, exporter: SharingAccount, wanted: ImportOptions, by_name: dict[str, SharingAccount]
+    start: SharingAccount, exporter: SharingAccount, wanted: ImportOptions, by_name: Mapping[str, SharingAccount]
 ) -> bool:
     """Return whether what is imported comes, over imports of its exporter, from the importing account itself."""
     seen: set[tuple[str, str]] = set()

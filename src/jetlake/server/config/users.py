@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config
@@ -23,6 +24,9 @@ from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.sharing_reader import read_exports, read_imports, read_trace
 from jetlake.server.nkey import is_user_nkey
 
+if TYPE_CHECKING:
+    from jetlake.server.config.operator_options import CalloutOptions
+
 __all__ = ["Authorization", "check_names", "read_accounts", "read_authorization"]
 
 _NOT_BUILT = "this server does not have it"
@@ -39,6 +43,7 @@ class Authorization:
         self.token: Secret | None = None
         self.users: list[User] = []
         self.timeout_s: float | None = None
+        self.callout: CalloutOptions | None = None
 
 
 def read_authorization(section: Section) -> Authorization:

@@ -96,17 +96,29 @@ class Engine:
 
     # Accounts
 
-    def enable(self, account: Account, limits: AccountLimits | None = None) -> JetStream:
-        """Enable JetStream for an account and recover its streams."""
-        jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits())
+    def enable(
+        self, account: Account, limits: AccountLimits | None = None, tiers: dict[str, AccountLimits] | None = None
+    ) -> JetStream:
+        """Enable JetStream for an account and recover its streams; where it is enabled, change its limits."""
+        present = self.jetstreams.get(account.name)
+        if present is not None:
+            present.limit_to(limits or AccountLimits(), tiers)
+            if not isinstance(account.js, JetStreamRouter):
+                account.js = JetStreamRouter(present)
+            return present
+        jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits(), tiers)
         self.jetstreams[account.name] = jetstream
         account.js = JetStreamRouter(jetstream)
         jetstream.recover()
         return jetstream
 
-    def refuse(self, account: Account) -> None:
-        """Refuse the API requests of an account without JetStream."""
-        account.js = DisabledJetStream(account)
+    def disable(self, account: Account) -> None:
+        """Refuse an account's API requests; streams that are open store nothing more, and end with the server."""
+        jetstream = self.jetstreams.get(account.name)
+        if jetstream is not None:
+            jetstream.limit_to(AccountLimits(max_memory=0, max_storage=0))
+        if not isinstance(account.js, DisabledJetStream):
+            account.js = DisabledJetStream(account)
 
     def close(self) -> None:
         """Stop cleanly: end waiting pulls, flush and sync everything, save indexes for a quick start."""

@@ -79,6 +79,7 @@ class AccountTable:
         mappings = {name: account.mappings for name, account in accounts.items()}
         mappings[GLOBAL_ACCOUNT] = options.mappings
         for name, account in self.by_name.items():
+            account.label = (accounts[name].label if name in accounts else "") or name
             account.mappings = self._compile(mappings.get(name, ()))
             account.trace = self._sampling(accounts[name].trace if name in accounts else None)
         for name in {*accounts, *self._imports}:

@@ -155,22 +155,31 @@ class JetStreamService:
         engine.report = log.error
         _log_start(log, engine, folder)
         limits = {account.name: account.jetstream for account in options.accounts if account.jetstream is not None}
-        if all(account.name == options.system_account for account in options.accounts):
+        only_system = all(account.name == options.system_account for account in options.accounts)
+        if only_system and options.operators is None:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
         for name, account_limits in limits.items():
-            engine.enable(accounts.get_or_create(name), _account_limits(account_limits))
+            engine.enable(accounts.get_or_create(name), _account_limits(account_limits), _tiers(account_limits))
         for account in options.accounts:
             if account.name not in limits:
-                engine.refuse(accounts.get_or_create(account.name))
+                engine.disable(accounts.get_or_create(account.name))
         return engine
 
     def apply(self, options: Options) -> None:
-        """Put the accounts' limits of a reload into force."""
+        """Put the accounts' limits of a reload into force; accounts may come with JetStream, get it and lose it."""
         engine = self._engine_loop.engine
+        if engine is None:
+            return
         for account in options.accounts:
-            jetstream = engine.jetstreams.get(account.name) if engine is not None else None
-            if jetstream is not None and account.jetstream is not None:
-                jetstream.limit_to(_account_limits(account.jetstream))
+            limits = account.jetstream
+            if limits is None:
+                engine.disable(self._accounts.get_or_create(account.name))
+            else:
+                engine.enable(self._accounts.get_or_create(account.name), _account_limits(limits), _tiers(limits))
+        if options.operators is not None:
+            present = {account.name for account in options.accounts}
+            for name in set(engine.jetstreams) - present:
+                engine.disable(self._accounts.get_or_create(name))
 
     async def stop(self) -> None:
         """Wait for the syncs under way, close the engine, and release the folder; nothing when it has not started."""
@@ -218,7 +227,11 @@ def _engine_options(name: str, options: Options, jetstream: JetStreamOptions, fo
 
 
 def _account_limits(limits: JetStreamLimits) -> AccountLimits:
-    return AccountLimits(**{name: getattr(limits, name) for name in limits.__struct_fields__})
+    return AccountLimits(**{name: getattr(limits, name) for name in AccountLimits.__struct_fields__})
+
+
+def _tiers(limits: JetStreamLimits) -> dict[str, AccountLimits]:
+    return {name: _account_limits(tier) for name, tier in limits.tiers}
 
 
 def _begin_file_sync(syncable: Syncable) -> FileSync | None:

@@ -19,6 +19,7 @@ _FIXED = (
     "jetstream",
     "ack_subject_v2",
     "system_account",
+    "callout",
     "log_file",
     "log_size_limit",
     "log_time",
@@ -46,7 +47,9 @@ def check_reload(current: Options, new: Options) -> list[str]:
             )
         if name == "tls" and (current.tls is None) != (new.tls is None):
             raise ConfigError(_TLS_FIXED)
-        if name == "accounts":
+        if name == "operators" and (current.operators is None or new.operators is None):
+            raise ConfigError("config reload not supported for switching operators on or off; restart the server")
+        if name == "accounts" and current.operators is None:
             _check_accounts(current, new)
     return changed
 

@@ -15,6 +15,7 @@ from jetlake.errors import ConfigError
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.nkey import new_server_id
+from jetlake.server.shell.access.auth import Authentication, Authenticator
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.account_table import AccountTable
 from jetlake.server.shell.connection.connection import Connection
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from jetlake.server.engine.engine import Engine
+    from jetlake.server.jwt.operators import Operators
     from jetlake.server.shell.jetstream import JetStreamService
     from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
     from jetlake.server.shell.monitoring.http import Monitoring
@@ -106,7 +108,16 @@ class Server:
         self._random = random or Random()
         self._defects = Defects(self.log)
         self.statistics = ServerStatistics()
-        self.settings = Settings(given, self.clock.now_ns())
+        self._operators: Operators | None = None
+        make_authenticator: Callable[[Options, str], Authentication] = Authenticator
+        if given.operators is not None:
+            from jetlake.server.jwt.authenticator import JwtAuthenticator
+            from jetlake.server.jwt.operators import Operators
+
+            self._operators = operators = Operators(given, self.clock, self.log)
+            given = operators.complete(given)
+            make_authenticator = lambda _options, kind: JwtAuthenticator(operators, kind, self.clock, self.log)  # noqa: E731
+        self.settings = Settings(given, self.clock.now_ns(), make_authenticator=make_authenticator)
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
         self._account_table = AccountTable(given, self._random, self.clock.now_ns, self.engine_loop.timers.schedule)
@@ -252,6 +263,12 @@ class Server:
             requests.listen(account)
         self._connection_table.observer = self._events
         self._events.start()
+        if self._operators is not None:
+            from jetlake.server.jwt.requests import AccountRequests
+
+            account = self._account_table.get_or_create(self.options.system_account)
+            AccountRequests(self._operators, account, self.info, self.clock)
+            self._operators.start(self.engine_loop.timers, self._take_over_accounts)
 
     async def _start_monitoring(self) -> None:
         from jetlake.server.shell.monitoring.http import Monitoring
@@ -449,16 +466,39 @@ class Server:
         """
         from jetlake.server.shell.reload import check_reload
 
+        operators = self._operators
+        if operators is not None and options.operators is not None:
+            # First what may refuse the rest, so that nothing is taken over by halves.
+            check_reload(self.options, operators.complete(options))
+            operators.reload(options.operators)
+            options = operators.complete(options)
         changed = check_reload(self.options, options)
         self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
-        self._account_table.apply(options)
+        self._apply_accounts()
+        return changed
+
+    def _take_over_accounts(self) -> None:
+        """Put accounts into force whose tokens have changed, and end the connections that may not stay."""
+        operators = self._operators
+        assert operators is not None
+        self.settings.options = operators.complete(self.options)
+        for connection in list(self.connections.values()):
+            identity = connection.session.identity
+            refusal = operators.refusal(identity) if identity is not None else None
+            if refusal is not None:
+                error, reason = refusal
+                connection.end(error, reason=reason)
+        self._apply_accounts()
+
+    def _apply_accounts(self) -> None:
+        """Put the accounts of the options into force, and let connections take over what concerns them."""
+        self._account_table.apply(self.options)
         if self._jetstream is not None:
-            self._jetstream.apply(options)
+            self._jetstream.apply(self.options)
         if self.websocket is not None:
             self.websocket.apply_settings()
         if self.leafnodes is not None:
             self.leafnodes.apply_settings()
         self._connection_table.apply_settings(self._account_table)
         self.engine_loop.schedule()
-        return changed

@@ -214,9 +214,7 @@ def test_tls():
     assert read("tls { cert_file: c, key_file: k, handshake_first: auto }")[0].tls.handshake_first_fallback_s == 0.05
 
 
-@pytest.mark.parametrize(
-    "key", ["cluster", "gateway", "mqtt", "operator", "resolver", "account_resolver", "proxy_protocol"]
-)
+@pytest.mark.parametrize("key", ["cluster", "gateway", "mqtt", "proxy_protocol"])
 def test_what_stays_out_is_a_clear_error(key):
     with pytest.raises(ConfigError, match=f"conf:2:0: {key} is not supported: "):
         read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")
@@ -363,7 +361,19 @@ REFUSED = {
     "tls { cert_file: a }": "missing 'key_file'",
     "tls { cert_file: a, key_file: b, pinned_certs: [x] }": "pinned_certs is not supported",
     "tls { cert_file: a, key_file: b, handshake_first: sometimes }": "handshake_first",
-    "operator: x.jwt": "operator is not supported",
+    "operator: x.jwt": "neither a token nor a file",
+    "operator: {}": "operator must be",
+    "trusted_keys: [X]": "require an account resolver",
+    "trusted_keys: [X], resolver: MEMORY": "public operator nkey",
+    "trusted_keys: [X], resolver: URL(http://x)": "by URL is not supported",
+    "trusted_keys: [X], resolver: other": "expected MEMORY",
+    "trusted_keys: [X], resolver: {type: cache, dir: d}": "cache is not supported",
+    "trusted_keys: [X], resolver: {type: full}": "dir has no value",
+    "trusted_keys: [X], resolver: {type: full, dir: d, ttl: 1h}": "ttl",
+    "trusted_keys: [X], resolver: {type: full, dir: d, hard_delete: true}": "allow_delete",
+    "trusted_keys: [X], resolver: {type: full, dir: d, unknown: true}": "unknown field",
+    "trusted_keys: [X], resolver: {type: half, dir: d}": "unknown resolver type",
+    "trusted_keys: [X], resolver: MEMORY, resolver_preload: {A: 5}": "should be a string JWT",
     "no_auth_user: x": "users/nkeys are not defined",
     "no_auth_user: x\nauthorization { users: [{user: a}] }": "not present",
     "system_account: X": "account missing",

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError, StoreError, api_error
-from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
+from jetlake.model.account import AccountInfo, AccountLimits, AccountTier, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.rules.common import matcher_of
 from jetlake.model.stream import StreamConfig
@@ -33,6 +33,17 @@ __all__ = ["JetStream"]
 _RETRY_NS = 1_000_000_000
 # Comparing subjects begins anew when others change meanwhile; the next time it is done at once.
 _RESTARTS_MAX = 3
+# The tier of the streams of a single server.
+_TIER = "R1"
+_NO_LIMITS_HERE = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
 
 
 class ApiCounts:
@@ -59,6 +70,7 @@ class JetStream:
         server_usage: the usage of all accounts.
         account: the account's subject space.
         limits: the account's limits.
+        tiers: the limits of streams with so many replicas, by `R1`, `R3` and so on, instead of `limits`.
 
     Attributes:
         captured: the subjects of all streams; streams keep it up to date.
@@ -69,12 +81,18 @@ class JetStream:
     """
 
     def __init__(
-        self, services: Services, storage: Storage, server_usage: Usage, account: Account, limits: AccountLimits
+        self,
+        services: Services,
+        storage: Storage,
+        server_usage: Usage,
+        account: Account,
+        limits: AccountLimits,
+        tiers: dict[str, AccountLimits] | None = None,
     ) -> None:
         self.services = services
         self.account = account
-        self.limits = limits
-        self.usage = Usage(limits.max_memory, limits.max_storage)
+        self.usage = Usage()
+        self.limit_to(limits, tiers)
         self.streams: dict[str, Stream] = {}
         self.streams_by_token: dict[bytes, Stream] = {}
         self.stream_names = SortedNames(self.streams.keys)
@@ -88,10 +106,11 @@ class JetStream:
         self._server_usage = server_usage
         self._direct_readers: dict[bytes, list[Stream]] | None = None  # by the name that is asked for
 
-    def limit_to(self, limits: AccountLimits) -> None:
+    def limit_to(self, limits: AccountLimits, tiers: dict[str, AccountLimits] | None = None) -> None:
         """Change the account's limits; what exists beyond them stays."""
-        self.limits = limits
-        self.usage.limit_to(limits.max_memory, limits.max_storage)
+        self._tiers = tiers or {}
+        self.limits = self._tiers.get(_TIER, limits)
+        self.usage.limit_to(self.limits.max_memory, self.limits.max_storage)
 
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
@@ -302,8 +321,10 @@ class JetStream:
         """Check that the account may have another stream beside those that it has, or will have once restored.
 
         Raises:
-            ApiError: 10027.
+            ApiError: 10027; 10120 where only streams with more replicas may be created.
         """
+        if self._tiers and _TIER not in self._tiers:
+            raise api_error(10120)
         if 0 < self.limits.max_streams <= len(self.streams) + len(self.restoring):
             raise api_error(10027)
 
@@ -338,7 +359,7 @@ class JetStream:
     def info(self) -> AccountInfo:
         """Return the account's usage and limits."""
         usage = self.usage
-        return AccountInfo(
+        used = AccountTier(
             memory=usage.used(StorageType.MEMORY),
             storage=usage.used(StorageType.FILE),
             reserved_memory=usage.reserved(StorageType.MEMORY),
@@ -346,6 +367,12 @@ class JetStream:
             streams=len(self.streams),
             consumers=sum(len(stream.consumers) for stream in self.streams.values()),
             limits=self.limits,
+        )
+        tiers = {name: used if name == _TIER else AccountTier(limits=limits) for name, limits in self._tiers.items()}
+        fields = {name: getattr(used, name) for name in AccountTier.__struct_fields__}
+        return AccountInfo(
+            **{**fields, **({"limits": _NO_LIMITS_HERE} if tiers else {})},
             domain=self.services.options.domain,
             api=ApiStats(level=API_LEVEL, total=self.api.total, errors=self.api.errors),
+            tiers=tiers,
         )

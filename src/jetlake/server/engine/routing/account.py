@@ -56,6 +56,7 @@ class Account(Routing):
         random: picks the members of queue groups.
 
     Attributes:
+        label: the name for people.
         mappings: where messages of clients go; None = where they are published to. Whoever publishes for a client
             applies them first.
         trace: which messages of clients are traced by their trace context; None = none.
@@ -64,6 +65,7 @@ class Account(Routing):
     def __init__(self, name: str = "$G", *, random: Random | None = None) -> None:
         super().__init__()
         self.name = name
+        self.label = name
         self.js: JetStreamGate | None = None
         self.mappings: WeightedMappings | None = None
         self.trace: TraceSampling | None = None

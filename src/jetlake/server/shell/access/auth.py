@@ -6,16 +6,20 @@ The reasons are in decision 12 (docs/decisions).
 from __future__ import annotations
 
 from hmac import compare_digest
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from jetlake.errors import ConfigError
-from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
+from jetlake.server.config.options import GLOBAL_ACCOUNT, ConnectionLimits, Options, Permissions, Secret, User
 from jetlake.server.nkey import verify_signature
 from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import ConnectOptions
 
-__all__ = ["Authenticator", "Identity"]
+if TYPE_CHECKING:
+    from jetlake.auth.claims import SigningScope, UserClaims
+
+__all__ = ["Applicant", "Arbiter", "Authentication", "Authenticator", "Identity"]
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -25,11 +29,81 @@ class Identity(Struct, frozen=True, kw_only=True):
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     kind: str = ""
-    """How the client authenticated: `token`, `user`, `nkey` or `certificate`; empty = without credentials."""
+    """How the client authenticated: `token`, `user`, `nkey`, `certificate`, `jwt`, or by the decision of an `arbiter`;
+    empty = without credentials."""
+    expires_ns: int = 0
+    """When the connection ends; 0 = not by itself."""
+    limits: ConnectionLimits = ConnectionLimits()
+    """The user's own, which the account's may narrow."""
+    claims: UserClaims | None = None
+    """What the user's token says; None = the user has none."""
+    jwt: str = ""
+    """That token."""
+    scope: SigningScope | None = None
+    """The template that the user's permissions come from; None = there is none."""
+    is_bearer: bool = False
+    """The token was enough, and nothing had to be signed."""
+
+
+class Applicant(Struct, frozen=True, kw_only=True):
+    """A client that wants to connect, as whoever decides about it sees it."""
+
+    connect: ConnectOptions
+    nonce: str
+    """What the client had to sign; empty = nothing."""
+    cid: int
+    host: str
+    """The client's address; empty for a socket without one."""
+    connection_type: str
+    """As `allowed_connection_types` names it."""
+    client_type: str
+    """As monitoring names it."""
+    tls: dict[str, str]
+    """Version and cipher; empty without TLS."""
+    certificate: Certificate | None = None
+
+
+class Arbiter(Protocol):
+    """Somebody beside the configuration who decides about a client: a service, or a function."""
+
+    async def decide(self, applicant: Applicant) -> Identity | None:
+        """Return who the client is; None = it is refused. The caller bounds the time."""
+        ...
+
+
+class Authentication(Protocol):
+    """The check of credentials as connections know it; the attributes are those of `Authenticator`."""
+
+    required: bool
+    default: Identity | None
+    has_default_user: bool
+    uses_nonce: bool
+
+    def knows(self, name: str) -> bool:
+        """Return whether there is a user of this name."""
+        ...
+
+    def is_slow(self, connect: ConnectOptions) -> bool:
+        """Return whether `authenticate` belongs into a thread."""
+        ...
+
+    def authenticate(
+        self, connect: ConnectOptions, nonce: str, certificate: Certificate | None = None, host: str = ""
+    ) -> Identity | None:
+        """Check the credentials of a CONNECT; None = they are not enough."""
+        ...
+
+    def arbiter(self, connect: ConnectOptions, identity: Identity | None) -> Arbiter | None:
+        """Return who decides about a client instead, after its credentials were checked; None = they decide."""
+        ...
+
+    def recognize(self, identity: Identity, previous: Authentication) -> Identity | None:
+        """Find the user behind an identity of `previous` after a reload; None = unknown, or with new credentials."""
+        ...
 
 
 class Authenticator:
-    """The check of credentials, made anew by each reload.
+    """The check of credentials against the users of the configuration, made anew by each reload.
 
     Args:
         options: the options with the users or the token.
@@ -74,8 +148,11 @@ class Authenticator:
             return bool(connect.auth_token)
         return bool(connect.user) and self._decoy is not None
 
+    def arbiter(self, connect: ConnectOptions, identity: Identity | None) -> Arbiter | None:
+        return None
+
     def authenticate(
-        self, connect: ConnectOptions, nonce: str, certificate: Certificate | None = None
+        self, connect: ConnectOptions, nonce: str, certificate: Certificate | None = None, host: str = ""
     ) -> Identity | None:
         """Check the credentials of a CONNECT, or the client's certificate; None = the client is refused."""
         if connect.account or connect.new_account:
@@ -95,8 +172,10 @@ class Authenticator:
             return _identity(user, "nkey") if verify_signature(user.name, nonce.encode(), connect.sig) else None
         return self._by_password(connect)
 
-    def recognize(self, identity: Identity, previous: Authenticator) -> Identity | None:
+    def recognize(self, identity: Identity, previous: Authentication) -> Identity | None:
         """Find the user behind an identity of `previous` after a reload; None = unknown, or with new credentials."""
+        if not isinstance(previous, Authenticator):
+            return None
         if not self.required:
             return Identity(user=identity.user)
         if identity.kind == "token":

@@ -13,9 +13,10 @@ from jetlake.errors import ConfigError
 from jetlake.protocol.encoder import OK, PONG, info
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.access.auth import Identity
+from jetlake.server.shell.access.auth import Applicant, Arbiter, Identity
 from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
+from jetlake.server.shell.access.decision import Decision
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError, certificate_of, describe_tls
 from jetlake.server.shell.connection.control import GONE, ConnectionControl
@@ -43,9 +44,9 @@ class Handshake:
         is_encrypted: bytes from the network have to go through `decrypt`.
         tls_ended: the peer has ended TLS, and sends nothing more.
         awaits_tls: nothing can be sent because the TLS handshake is not complete.
-        checking: a thread checks the credentials; frames wait until the check is done.
+        checking: a thread checks the credentials, or somebody else decides; frames wait until that is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
-        on_checked: called when a check in a thread has let the client in.
+        on_checked: called when such a check has let the client in.
         on_bound: called when the session has got its user, and the limits of the user's account.
         cookies: credentials that came before CONNECT, by their names there.
         on_connected: called once, when the client's first CONNECT was accepted.
@@ -88,6 +89,8 @@ class Handshake:
         self._connected = False  # CONNECT was accepted
         self._connect_info_sent = False
         self._timer: Timer | None = None
+        self._expiry: Timer | None = None
+        self._decision: Decision | None = None
 
     def take_over(self, transport: asyncio.BaseTransport) -> None:
         """Take what the transport below knows of the client: credentials in cookies, and TLS."""
@@ -116,6 +119,9 @@ class Handshake:
     def close(self) -> None:
         """Cancel the deadline of the current step, and leave the account."""
         self._engine_loop.timers.cancel(self._timer)
+        self._engine_loop.timers.cancel(self._expiry)
+        if self._decision is not None:
+            self._decision.cancel()
         self._accounts.leave(self._entered)
         self._entered = ""
 
@@ -211,7 +217,8 @@ class Handshake:
             self.checking = True
             self._engine_loop.start_task(self._check_in_thread(options))
         else:
-            self._complete(options, authenticator.authenticate(options, self._nonce, self._certificate()))
+            certificate = self._certificate()
+            self._complete(options, authenticator.authenticate(options, self._nonce, certificate, self._peer.host))
 
     def _certificate(self) -> Certificate | None:
         return self._tls.certificate() if self._tls is not None else self._certificate_below
@@ -222,7 +229,9 @@ class Handshake:
 
         def authenticate() -> Identity | None:
             # Hashes wait for a thread: those of clients that have gone meanwhile delay nobody.
-            return None if self._control.closed else authenticator.authenticate(options, self._nonce, certificate)
+            if self._control.closed:
+                return None
+            return authenticator.authenticate(options, self._nonce, certificate, self._peer.host)
 
         identity: Identity | None = None
         try:
@@ -235,14 +244,55 @@ class Handshake:
             if identity is not None and current is not authenticator:
                 identity = current.recognize(identity, authenticator)  # A reload may have removed the user.
             self._complete(options, identity)
-            if identity is not None and not self._control.closed:
+            if not self.checking and not self._control.closed:
                 self.on_checked()
 
     def _complete(self, options: ConnectOptions, identity: Identity | None) -> None:
+        """Go on once the credentials are checked: let the client in, refuse it, or have somebody else decide."""
+        arbiter = self._settings.authenticator.arbiter(options, identity)
+        if arbiter is not None:
+            self.checking = True
+            self._engine_loop.start_task(self._ask(arbiter, options))
+        elif identity is None:
+            self.refuse(options)
+        else:
+            self._accept(options, identity)
+
+    async def _ask(self, arbiter: Arbiter, options: ConnectOptions) -> None:
+        """Let an arbiter decide, for as long as authentication may take; no answer is a refusal."""
+        authenticator, settings, peer = self._settings.authenticator, self._settings, self._peer
+        applicant = Applicant(
+            connect=options,
+            nonce=self._nonce,
+            cid=peer.cid,
+            host=peer.host,
+            connection_type=settings.connection_type,
+            client_type=peer.client_type,
+            tls=self.tls_description,
+            certificate=self._certificate(),
+        )
+        self._decision = Decision(arbiter, applicant, self._engine_loop.loop)
+        identity = await self._decision.wait(
+            self._engine_loop.timers, self._clock.now_ns(), settings.options.auth_timeout_s, self._report
+        )
+        self._decision = None
+        self.checking = False
+        if self._control.closed:
+            return
+        current = self._settings.authenticator
+        if identity is not None and current is not authenticator:
+            identity = current.recognize(identity, authenticator)
         if identity is None:
             self.refuse(options)
         else:
             self._accept(options, identity)
+        if not self._control.closed:
+            self.on_checked()
+        self._engine_loop.schedule()
+
+    def _report(self, text: str) -> None:
+        if not self._control.closed:
+            self._log.error(f"{self._peer} - {text}")
 
     def _accept(self, options: ConnectOptions, identity: Identity) -> None:
         if options.protocol not in (0, 1):
@@ -268,7 +318,8 @@ class Handshake:
     def _bind(self, identity: Identity) -> bool:
         """Bind the session to the authenticated user; False when the user's account takes no more connections."""
         session = self._session
-        self._engine_loop.timers.cancel(self._timer)
+        timers = self._engine_loop.timers
+        timers.cancel(self._timer)
         if session.identity is not identity:
             account = self._accounts.get_or_create(identity.account)
             rules = identity.permissions
@@ -278,10 +329,17 @@ class Handshake:
                 return False
             self._subscriptions.move(account, permissions)
             session.bind(identity, account, permissions)
-        session.limits = self._accounts.limits_of(session.account.name)
+            timers.cancel(self._expiry)
+            self._expiry = timers.schedule(identity.expires_ns, self._expire) if identity.expires_ns else None
+        session.limits = self._accounts.limits_of(session.account.name).narrowed_by(identity.limits)
         self.on_bound()
         session.update_guard()
         return True
+
+    def _expire(self, _now_ns: int) -> None:
+        """End the connection of a user whose token is not valid any more."""
+        self._log.debug(f"{self._peer} - User Authentication Expired")
+        self._control.end("User Authentication Expired", reason="Authentication Expired")
 
     def _enter(self, account: str) -> bool:
         """Count the connection in its account; False when the account has as many as it may."""

@@ -21,8 +21,10 @@ from jetlake.protocol.frames import Connect, Frame, Info, LeafSub, Pong
 from jetlake.protocol.leaf import LeafParser
 from jetlake.server.config.leaf_options import LeafListen, read_version
 from jetlake.server.config.options import Permissions, SubjectPermissions
-from jetlake.server.shell.access.auth import Identity
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.shell.access.auth import Applicant, Arbiter, Identity
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
+from jetlake.server.shell.access.decision import Decision
 from jetlake.server.shell.access.tls import certificate_of
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accounts import LeafAccounts
@@ -137,6 +139,7 @@ class AcceptedConnection(LeafConnection):
         self._state = _State.GREETED
         self._connect = LeafConnect()
         self._identity: Identity | None = None
+        self._expiry: Timer | None = None
         self._is_full = False  # of subscriptions, and the log says so
         link = LeafLink(is_hub=True, domain=table.domain, report=services.log.warn)
         super().__init__(services, number, link, self._make_parser)
@@ -296,7 +299,44 @@ class AcceptedConnection(LeafConnection):
             self._state = _State.CHECKING
             self._engine_loop.start_task(self._check_in_thread(credentials))
         else:
-            self._complete(authenticator.authenticate(credentials, self._nonce, self._certificate()))
+            certificate = self._certificate()
+            identity = authenticator.authenticate(credentials, self._nonce, certificate, self.peer.host)
+            self._settle(credentials, identity)
+
+    def _settle(self, credentials: ConnectOptions, identity: Identity | None) -> None:
+        """Go on once the credentials are checked, unless somebody else decides."""
+        arbiter = self._settings.authenticator.arbiter(credentials, identity)
+        if arbiter is None:
+            self._complete(identity)
+        else:
+            self._state = _State.CHECKING
+            self._engine_loop.start_task(self._ask(arbiter, credentials))
+
+    async def _ask(self, arbiter: Arbiter, credentials: ConnectOptions) -> None:
+        authenticator, settings = self._settings.authenticator, self._settings
+        applicant = Applicant(
+            connect=credentials,
+            nonce=self._nonce,
+            cid=self.peer.cid,
+            host=self.peer.host,
+            connection_type=settings.connection_type,
+            client_type=self.peer.client_type,
+            tls={},
+            certificate=self._certificate(),
+        )
+        decision = Decision(arbiter, applicant, self._engine_loop.loop)
+        identity = await decision.wait(
+            self._engine_loop.timers,
+            self._clock.now_ns(),
+            settings.options.auth_timeout_s,
+            lambda text: self._log.error(f"{self.peer} - {text}"),
+        )
+        if self.closed:
+            return
+        if identity is not None and settings.authenticator is not authenticator:
+            identity = settings.authenticator.recognize(identity, authenticator)
+        self._complete(identity)
+        self._engine_loop.schedule()
 
     def _problem_of(self, connect: LeafConnect) -> str:
         """Return why this is no leaf node for this server; empty when it is one."""
@@ -320,7 +360,9 @@ class AcceptedConnection(LeafConnection):
         authenticator, certificate = self._settings.authenticator, self._certificate()
 
         def authenticate() -> Identity | None:
-            return None if self.closed else authenticator.authenticate(credentials, self._nonce, certificate)
+            if self.closed:
+                return None
+            return authenticator.authenticate(credentials, self._nonce, certificate, self.peer.host)
 
         identity: Identity | None = None
         try:
@@ -332,7 +374,7 @@ class AcceptedConnection(LeafConnection):
         current = self._settings.authenticator
         if identity is not None and current is not authenticator:
             identity = current.recognize(identity, authenticator)  # A reload may have removed the user.
-        self._complete(identity)
+        self._settle(credentials, identity)
 
     def _complete(self, identity: Identity | None) -> None:
         if identity is None:
@@ -349,11 +391,16 @@ class AcceptedConnection(LeafConnection):
             self.refuse_surplus()
             return
         self._identity = identity
+        if identity.expires_ns:
+            self._expiry = self._engine_loop.timers.schedule(identity.expires_ns, self._expire)
         self.link.join(account, table.leaf_accounts.of(account))
         self._state = _State.OPEN
         self._reader.apply_limits()
         self.writer.send(info(self._encode_info()))
         self._open(self._peer_info(identity))
+
+    def _expire(self, _now_ns: int) -> None:
+        self.end("User Authentication Expired", reason="Authentication Expired")
 
     def _account_of(self, identity: Identity) -> str:
         """Return the account of the leaf node; without credentials that of the listener, where it has one."""
@@ -409,6 +456,7 @@ class AcceptedConnection(LeafConnection):
 
     def _close(self, reason: str) -> None:
         super()._close(reason)
+        self._engine_loop.timers.cancel(self._expiry)
         self._table.all.discard(self)
 
 

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from jetlake.server.config.leaf_options import LeafListen
 from jetlake.server.config.options import Options
-from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accepted import AcceptedConnection, AcceptedConnections
 from jetlake.server.shell.leaf.accounts import LeafAccounts
@@ -49,10 +48,9 @@ class LeafListener:
     ) -> None:
         self._server_settings = services.settings
         self._listen = listen
-        self.settings = Settings(_served(services.settings.options, listen), services.settings.loaded_ns, "LEAFNODE")
-        self.websocket_settings = Settings(
-            _served_over_websocket(services.settings.options, listen), services.settings.loaded_ns, "LEAFNODE_WS"
-        )
+        settings = services.settings
+        self.settings = settings.for_listener(_served(settings.options, listen), "LEAFNODE")
+        self.websocket_settings = settings.for_listener(_served_over_websocket(settings.options, listen), "LEAFNODE_WS")
         self._log = services.log
         self._take_number = take_number
         self._has_room_beside = has_room_beside

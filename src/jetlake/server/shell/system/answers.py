@@ -261,7 +261,10 @@ def user_answer(server: ServerView, account: Account, origin: Subscriber | None)
     """Encode the answer that tells a client its user, account and permissions."""
     identity = origin.session.identity if isinstance(origin, Connection) else None
     report: _Report = {"user": identity.user if identity is not None else ""}
-    report |= {"account": account.name, "account_name": account.name}
+    claims = identity.claims if identity is not None else None
+    report |= {"account": account.name, "account_name": account.label}
+    if claims is not None and claims.name:
+        report["user_name"] = claims.name
     if identity is not None and identity.permissions is not None:
         report["permissions"] = _permissions(identity.permissions)
     return _encode_data(server, report)

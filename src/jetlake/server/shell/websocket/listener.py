@@ -8,7 +8,6 @@ from collections.abc import Callable
 from msgspec import structs
 
 from jetlake.server.config.options import Options, WebSocketOptions
-from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.sockets import websocket_host
@@ -47,7 +46,7 @@ class WebSocketListener:
     ) -> None:
         self._server_settings = services.settings
         options = services.settings.options
-        self.settings = Settings(_served(options), services.settings.loaded_ns, "WEBSOCKET")
+        self.settings = services.settings.for_listener(_served(options), "WEBSOCKET")
         self._services = structs.replace(services, settings=self.settings)
         self._make_connection = make_connection
         self._has_room_beside = has_room_beside
