@@ -29,11 +29,13 @@ class Shell:
         assert "Traceback" not in result.output
         return result.output
 
+    def words(self, line):
+        """The arguments of a process that runs a command."""
+        return [sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line)]
+
     async def start(self, line, ready):
         """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
-        )
+        process = await asyncio.create_subprocess_exec(*self.words(line), stdout=PIPE, stderr=PIPE)
         said = b""
         while ready not in said:
             line = await process.stderr.readline()
@@ -76,6 +78,6 @@ def _until_closed(terminal):
 
 async def output_of(process):
     """What the command printed until it ended by itself."""
-    out, _ = await process.communicate()
-    assert process.returncode == 0
+    out, said = await process.communicate()
+    assert process.returncode == 0, said
     return out.decode()

@@ -28,7 +28,7 @@ COMMANDS = {
     "serve": ("server", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
     "server": ("server", "server", "Inspect the server, its clients and its storage."),
     "stream": ("stream", "stream", "Create, list, inspect, edit, purge and delete streams."),
-    "sub": ("messages", "sub", "Print published messages."),
+    "sub": ("subscribe", "sub", "Print published messages."),
 }
 """Name of a command: its module in `commands`, the attribute there, and the line of the help."""
 
@@ -89,28 +89,89 @@ _GROUPS = {
     "subscribe": "sub",
     "event": "events",
     "e": "events",
+    "ctr": "counter",
+    "err": "errors",
+    "error": "errors",
+    "lat": "latency",
 }
 _COMMANDS = {
-    "create": "add",
-    "new": "add",
-    "list": "ls",
-    "l": "ls",
-    "nfo": "info",
-    "i": "info",
-    "delete": "rm",
-    "del": "rm",
-    "update": "edit",
-    "status": "info",
-    "cp": "copy",
-    "query": "find",
-    "subs": "subjects",
+    "create": ("add", "save"),
+    "add": ("save",),
+    "new": ("add",),
+    "list": ("ls",),
+    "l": ("ls", "lookup"),
+    "nfo": ("info",),
+    "i": ("info", "increment"),
+    "delete": ("rm",),
+    "del": ("rm",),
+    "remove": ("rm",),
+    "update": ("edit",),
+    "vi": ("edit",),
+    "status": ("info",),
+    "show": ("info", "lookup"),
+    "view": ("info", "lookup"),
+    "cp": ("copy",),
+    "query": ("find",),
+    "find": ("lookup",),
+    "get": ("lookup",),
+    "subs": ("subjects", "subscriptions"),
+    "subj": ("subjects",),
+    "switch": ("select",),
+    "set": ("select",),
+    "-": ("previous",),
+    "v": ("view", "info"),
+    "g": ("get",),
+    "incr": ("increment",),
+    "snapshot": ("backup",),
+    "conn": ("connection", "connections"),
+    "connz": ("connections",),
+    "conns": ("connections",),
+    "js": ("jetstream",),
+    "jsz": ("jetstream",),
+    "acct": ("accounts", "account"),
+    "account": ("accounts",),
+    "accountz": ("accounts",),
+    "var": ("variables",),
+    "varz": ("variables",),
+    "sub": ("subscriptions",),
+    "subsz": ("subscriptions",),
+    "route": ("routes",),
+    "routez": ("routes",),
+    "gateway": ("gateways",),
+    "gatewayz": ("gateways",),
+    "gwy": ("gateways",),
+    "super": ("gateways",),
+    "leaf": ("leafnodes",),
+    "leafz": ("leafnodes",),
+    "leafs": ("leafnodes",),
+    "healthz": ("jetstream-health",),
+    "raft": ("meta", "cluster"),
+    "r": ("cluster",),
+    "c": ("cluster",),
+    "srv": ("servers",),
+    "rep": ("report",),
+    "req": ("request", "requests"),
+    "mapping": ("mappings",),
+    "pass": ("passwd",),
+    "mkpasswd": ("passwd",),
+    "stats": ("statistics",),
+    "statsz": ("statistics",),
+    "stepdown": ("step-down",),
+    "sd": ("step-down",),
+    "elect": ("step-down",),
+    "down": ("step-down",),
+    "d": ("step-down",),
+    "pr": ("peer-remove",),
+    "peer-rm": ("peer-remove",),
+    "check": ("validate",),
 }
 
 
-def full_name(name: str, *, is_group: bool) -> str:
-    """Return the name of the command that a short name stands for; a name that is none stays.
+def full_name(name: str) -> str:
+    """Return the name of the group that a short name behind `jetlake` stands for; a name that is none stays."""
+    return _GROUPS.get(name, name)
 
-    Args:
-        is_group: whether the name stands right behind `jetlake`, where the groups are.
-    """
-    return (_GROUPS if is_group else _COMMANDS).get(name, name)
+
+def full_names(name: str) -> tuple[str, ...]:
+    """Return the commands within a group that another name may stand for, by the group."""
+    return _COMMANDS.get(name, ())

@@ -22,11 +22,13 @@ __all__ = [
     "names",
     "nats_names",
     "plain",
+    "previous",
     "remove_context",
     "require",
     "save_context",
     "select_context",
     "selected",
+    "unselect_context",
 ]
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
@@ -63,8 +65,15 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_first: bool = False
+    """Whether the TLS handshake comes before the server says anything."""
     domain: str = ""
     """JetStream domain."""
+    api_prefix: str = ""
+    """Subject prefix of the JetStream API, where it is imported from another account."""
+    inbox_prefix: str = ""
+    description: str = ""
+    """What the list of contexts says about it."""
     nats: str = ""
     """Name of the `nats` command's context that gives whatever is not set here; `server` may then be empty."""
 
@@ -77,7 +86,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     def with_settings(self, settings: dict[str, Any]) -> Target:
         """Return the same target with what is set in there."""
-        return msgspec.structs.replace(self, **{name: value for name, value in settings.items() if value})
+        given = {name: value for name, value in settings.items() if value or value is False}
+        return msgspec.structs.replace(self, **given)
 
 
 def from_environment(environment: dict[str, str]) -> dict[str, str]:
@@ -186,29 +196,58 @@ def plain(target: Target) -> Target:
     }
     if any(getattr(target, name) for name in fields):
         fields = {name: getattr(target, name) for name in fields}
-    others = {
+    others: dict[str, Any] = {
         "server": target.server or saved.url or DEFAULT_URL,
         "tls_ca": target.tls_ca or file_path(saved.ca),
         "tls_cert": target.tls_cert or file_path(saved.cert),
         "tls_key": target.tls_key or file_path(saved.key),
         "domain": target.domain or saved.jetstream_domain,
+        "api_prefix": target.api_prefix,
+        "inbox_prefix": target.inbox_prefix or saved.inbox_prefix,
+        "description": target.description or saved.description,
+        "tls_first": target.tls_first or saved.tls_first,
     }
-    return Target(**fields, **others)
+    return Target(**{**fields, **others})
 
 
 def _marker() -> Path:
     return _folder().parent / "context"
 
 
+def _previous_marker() -> Path:
+    return _folder().parent / "previous-context"
+
+
 def select_context(name: str) -> None:
     """Use this context when nothing else is said."""
     load_context(name)
     _marker().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    before = selected()
+    if before is not None and before != name:
+        _previous_marker().write_text(before)
     _marker().write_text(name)
 
 
+def unselect_context() -> None:
+    """Use no context when nothing else is said."""
+    before = selected()
+    if before is not None:
+        _previous_marker().write_text(before)
+        _marker().unlink()
+
+
+def previous() -> str | None:
+    """Return the context that was selected before the last change."""
+    return _read(_previous_marker())
+
+
 def selected() -> str | None:
+    """Return the context that is used when nothing else is said."""
+    return _read(_marker())
+
+
+def _read(marker: Path) -> str | None:
     try:
-        return _marker().read_text().strip() or None
+        return marker.read_text().strip() or None
     except OSError:
         return None

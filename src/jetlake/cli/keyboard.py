@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["ask", "ask_whether", "read_standard_input", "standard_input"]
+__all__ = ["ask", "ask_whether", "read_standard_input", "standard_input", "standard_lines"]
 
 _BLOCK_BYTES = 1024 * 1024
 
@@ -42,6 +42,29 @@ def read_standard_input() -> bytes:
 def standard_input() -> BinaryIO | AsyncIterator[bytes]:
     """Return standard input: a file as it is, a pipe or a terminal, whose next bytes may never come, as blocks."""
     return sys.stdin.buffer if sys.stdin.seekable() else _blocks(sys.stdin.fileno())
+
+
+async def standard_lines() -> AsyncIterator[bytes]:
+    """Yield the lines of standard input as they are typed or written, without their ends."""
+    rest = b""
+    async for block in _blocks(sys.stdin.fileno()) if has_descriptor() else _whole():
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+def has_descriptor() -> bool:
+    """Return whether standard input is one of the system's; a test's is not."""
+    try:
+        return sys.stdin.fileno() >= 0
+    except (OSError, ValueError):
+        return False
+
+
+async def _whole() -> AsyncIterator[bytes]:
+    yield sys.stdin.buffer.read()
 
 
 async def _blocks(descriptor: int) -> AsyncIterator[bytes]:

@@ -182,7 +182,7 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
     lines = [printable(title)]
     for name, facts in kept.items():
         if facts:
-            lines += ["", f"{name}:", ""]
+            lines += ["", f"{name}:", ""] if name else [""]
             lines += [f"  {key:>{width}}: {printable(str(value))}" for key, value in facts]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -258,9 +258,9 @@ def last_contact(nanoseconds: int) -> str:
 class Bar:
     """A progress bar on a terminal, silence elsewhere."""
 
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, total: int, *, is_shown: bool = True) -> None:
         self._progress: Any = None
-        if sys.stderr.isatty():
+        if is_shown and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress
 

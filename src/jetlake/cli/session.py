@@ -48,10 +48,20 @@ _ERRNO = re.compile(r"^\[Errno (-?\d+)\] (.*)")
 class Session:
     """The settings of one run of the command."""
 
-    def __init__(self, settings: dict[str, Any], *, context: str | None, timeout_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        *,
+        context: str | None,
+        timeout_s: float = _PATIENCE_S,
+        uses_context: bool = True,
+        connection_name: str = "",
+    ) -> None:
         self.timeout_s = timeout_s
+        self.context = context or (os.environ.get("NATS_CONTEXT") or selected() if uses_context else None)
         self._settings = settings
-        self._context = context
+        self._is_named = context is not None
+        self._connection_name = connection_name or "jetlake command"
 
     @classmethod
     def of_target(cls, target: Target, timeout_s: float) -> Session:
@@ -67,27 +77,41 @@ class Session:
         Raises:
             ConfigError: the context that was named or selected can't be read.
         """
-        name = self._context or os.environ.get("NATS_CONTEXT") or selected()
-        saved = load_context(name) if name else Target()
+        saved = load_context(self.context) if self.context else Target()
         # What is typed wins over the environment, unless a context was named on the command line.
-        ambient = {} if self._context else from_environment(dict(os.environ))
+        ambient = {} if self._is_named else from_environment(dict(os.environ))
         return saved.with_settings(ambient).with_settings(self._settings)
+
+    def typed_onto(self, base: Target) -> Target:
+        """Return a context with what the line says, without the environment."""
+        return base.with_settings(self._settings)
 
     @asynccontextmanager
     async def jetstream(self, *, stay: bool = False) -> AsyncIterator[JetStream]:
         """JetStream over a connection for this command; `stay` as for `connect`."""
         async with await self.connect(stay=stay) as client:
-            yield client.jetstream(domain=self.target.domain, timeout=self.timeout_s)
+            yield self.jetstream_of(client)
+
+    def jetstream_of(self, client: Client) -> JetStream:
+        """Return JetStream over a connection of this session."""
+        target = self.target
+        if target.api_prefix:
+            return client.jetstream(prefix=target.api_prefix, timeout=self.timeout_s)
+        return client.jetstream(domain=target.domain, timeout=self.timeout_s)
 
     async def connect(self, *, stay: bool = False) -> Client:
         """Open a connection for this command; one that stays connects again when the server was away."""
         import jetlake
 
         target = self.target
+        # A user without a password is a token, as for `nats`.
+        is_token = bool(target.user) and not (target.password or target.token)
         options: dict[str, Any] = {
-            "user": target.user or None,
+            "user": None if is_token else target.user or None,
             "password": target.password or None,
-            "token": target.token or None,
+            "token": target.user if is_token else target.token or None,
+            "inbox_prefix": target.inbox_prefix or None,
+            "tls_handshake_first": target.tls_first or None,
             "credentials": target.creds or None,
             "nkey_seed": Path(target.nkey) if target.nkey else None,
         }
@@ -98,7 +122,7 @@ class Session:
         return await jetlake.connect(
             target.server.split(",") if target.server else None,
             context=target.nats or None,
-            name="jetlake command",
+            name=self._connection_name,
             connect_timeout=self.timeout_s,
             reconnect=stay,
             **{key: value for key, value in options.items() if value is not None},
@@ -131,7 +155,13 @@ def session_of(ctx: click.Context) -> Session:
     """Make the session that a command line asks for."""
     settings = dict(typed_settings(ctx))
     timeout_s = settings.pop("timeout", _PATIENCE_S)
-    return Session(settings, context=settings.pop("context", None), timeout_s=timeout_s)
+    return Session(
+        settings,
+        context=settings.pop("context", None),
+        timeout_s=timeout_s,
+        uses_context=not settings.pop("no_context", False),
+        connection_name=settings.pop("connection_name", ""),
+    )
 
 
 def pass_session(function: Callable[..., T]) -> Callable[..., T]:
@@ -194,7 +224,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         result = action()
         sys.stdout.flush()
     except NoServersError as error:
-        fail(f"can't connect to {_attempts(error)}. {_advice(error)}", EXIT_UNREACHABLE)
+        fail(unreachable(error), EXIT_UNREACHABLE)
     except AuthorizationError as error:
         fail(f"login to {session.target.shown} failed: {error}. Use --user and --password, --token or --creds")
     except ApiError as error:
@@ -227,6 +257,11 @@ def raise_refused(client: Client) -> None:
     """
     if isinstance(client.last_error, PermissionsError):
         raise client.last_error
+
+
+def unreachable(error: NoServersError) -> str:
+    """Say which servers can't be reached, why, and what helps."""
+    return f"can't connect to {_attempts(error)}. {_advice(error)}"
 
 
 def _attempts(error: NoServersError) -> str:

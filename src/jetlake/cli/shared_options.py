@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from jetlake.cli.command_table import full_name
+from jetlake.cli.command_table import full_names
 from jetlake.cli.name_completion import context_names
 from jetlake.cli.session import typed_settings
+from jetlake.cli.values import WAIT
 
 __all__ = ["SharedCommand", "SharedGroup", "shared_options"]
 
@@ -26,7 +27,10 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("-s", "--server"),
         {"metavar": "URL", "help": "Server, or several separated by commas [env: JETLAKE_URL, NATS_URL]."},
     ),
-    (("--user",), {"metavar": "NAME", "help": "User name [env: JETLAKE_USER, NATS_USER]."}),
+    (
+        ("--user",),
+        {"metavar": "NAME", "help": "User name, or without a password a token [env: JETLAKE_USER, NATS_USER]."},
+    ),
     (("--password",), {"metavar": "TEXT", "help": "Password [env: JETLAKE_PASSWORD, NATS_PASSWORD]."}),
     (("--token",), {"metavar": "TEXT", "help": "Token [env: JETLAKE_TOKEN, NATS_TOKEN]."}),
     (("--creds",), {"metavar": "FILE", "type": _FILE, "help": "Credentials file [env: JETLAKE_CREDS, NATS_CREDS]."}),
@@ -34,7 +38,17 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("--tlsca", "tls_ca"), {"metavar": "FILE", "type": _FILE, "help": "Certificate authority to trust."}),
     (("--tlscert", "tls_cert"), {"metavar": "FILE", "type": _FILE, "help": "Client certificate."}),
     (("--tlskey", "tls_key"), {"metavar": "FILE", "type": _FILE, "help": "Key of the client certificate."}),
-    (("--domain",), {"metavar": "NAME", "help": "JetStream domain."}),
+    (
+        ("--tlsfirst/--no-tlsfirst", "tls_first"),
+        {"default": None, "help": "TLS handshake before the server says anything."},
+    ),
+    (("--domain", "--js-domain", "domain"), {"metavar": "NAME", "help": "JetStream domain."}),
+    (
+        ("--js-api-prefix", "api_prefix"),
+        {"metavar": "PREFIX", "help": "Subject prefix of a JetStream API that is imported from another account."},
+    ),
+    (("--inbox-prefix", "inbox_prefix"), {"metavar": "PREFIX", "help": "Subject prefix of inboxes."}),
+    (("--connection-name", "connection_name"), {"metavar": "NAME", "help": "Name of the connection."}),
     (
         ("--context",),
         {
@@ -43,12 +57,13 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
             "shell_complete": context_names,
         },
     ),
+    (("--no-context", "no_context"), {"is_flag": True, "default": None, "help": "Ignore the selected context."}),
     (
         ("--timeout",),
         {
-            "metavar": "SECONDS",
-            "type": click.FloatRange(0, min_open=True),
-            "help": "How long to wait for the server.  [default: 5]",
+            "metavar": "DURATION",
+            "type": WAIT,
+            "help": "How long to wait for the server, like 500ms or 5s.  [default: 5s]",
         },
     ),
 )
@@ -93,4 +108,5 @@ class SharedGroup(SharedCommand, click.Group):
     group_class = type  # Its own.
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or super().get_command(ctx, full_name(cmd_name, is_group=False))
+        found = (super(SharedGroup, self).get_command(ctx, name) for name in (cmd_name, *full_names(cmd_name)))
+        return next((command for command in found if command is not None), None)

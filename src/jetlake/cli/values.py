@@ -14,7 +14,7 @@ from msgspec import Struct, ValidationError, convert, structs, to_builtins
 from jetlake.cli.keyboard import read_standard_input
 from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode_strict
-from jetlake.model.encoding.durations import parse_duration
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
 from jetlake.model.encoding.times import parse_time, wire_time
 
 _SIZE = re.compile(r"(?i)^\s*([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*([kmgt]?)(i?b?)\s*$")
@@ -44,6 +44,27 @@ class Duration(click.ParamType[int]):
         if duration_ns > _INT64_MAX:
             self.fail(f"{value!r} is too long; the maximum is 292 years", param, ctx)
         return duration_ns
+
+
+class Wait(click.ParamType[float]):
+    """A length of time to wait, in seconds: `1s`, `500ms`; a number without a unit is seconds."""
+
+    name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        try:
+            waited_s = float(text)
+        except ValueError:
+            waited_s = DURATION.convert(text, param, ctx) / NANOSECONDS_PER_SECOND
+        if not (waited_s > 0 or (self._zero and waited_s == 0)) or waited_s == float("inf"):
+            self.fail(f"{value!r} is not a duration above zero; use a value such as 500ms or 5s", param, ctx)
+        return waited_s
 
 
 class Size(click.ParamType[int]):
@@ -166,7 +187,7 @@ class Sample(click.ParamType[str]):
 
 
 DURATION, SIZE, DELIVER, PAIR, HEADER, SAMPLE = Duration(), Size(), Deliver(), Pair(), Header(), Sample()
-TIME = Time()
+TIME, WAIT = Time(), Wait()
 
 
 ConfigT = TypeVar("ConfigT", bound=Struct)

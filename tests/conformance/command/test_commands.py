@@ -237,7 +237,7 @@ async def test_messages_by_hand(orders):
     await orders.run("pub greet.joe hello -H K:V")
     await orders.run("pub greet.sue", stdin="from standard input")
     out = await output_of(listening)
-    assert "[#1] Received on 'greet.joe'\nK: V\nhello" in out
+    assert "[#1] Received on 'greet.joe'\nK: V\n\nhello" in out
     assert "from standard input" in out
     assert "Stored in ORDERS as sequence 1" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
     assert "(duplicate)" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
@@ -287,13 +287,6 @@ async def test_account_and_server(orders, kind):
     assert "ORDERS > C" in await orders.run("server report")
 
 
-@pytest.mark.parametrize("test", ["pub", "sub", "fetch", "consume"])
-async def test_bench(shell, test):
-    result = await shell.json(f"bench {test} --msgs 300 --size 16 --storage memory")
-    assert (result["test"], result["messages"]) == (test, 300)
-    assert "JETLAKE_BENCH" not in await shell.run("stream ls")
-
-
 @pytest.mark.parametrize(
     ("line", "status", "text"),
     [
@@ -332,8 +325,8 @@ async def test_bench(shell, test):
         ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
         ("pub 'a b' x", EXIT_USAGE, "subject"),
         ("pub a x -J --reply b", EXIT_USAGE, "are mutually exclusive"),
-        ("pub a x --count 0", EXIT_USAGE, "0 is not in the range"),
-        ("bench consume --msgs -1", EXIT_USAGE, "-1 is not in the range"),
+        ("pub a x --count -1", EXIT_USAGE, "-1 is not in the range"),
+        ("bench pub x --msgs -1", EXIT_USAGE, "-1 is not in the range"),
         ("stream get ORDERS 0", EXIT_USAGE, "0 is not in the range"),
         ("req nobody.there x", EXIT_FAILED, "nobody"),
         ("pub a x -H nocolon", EXIT_USAGE, "KEY:VALUE"),
@@ -397,7 +390,7 @@ async def test_a_reader_that_has_seen_enough_is_no_error(orders):
 
 async def test_contexts(shell):
     await shell.run("context save here --select")
-    assert "* here" in await shell.run("context ls")
+    assert "here*" in await shell.run("context ls")
     assert await shell.json("context ls") == {"contexts": ["here"], "nats": [], "selected": "here"}
     await shell.run("context rm here --force")
     assert "No contexts" in await shell.run("context ls")
@@ -410,7 +403,7 @@ async def test_a_context_of_the_nats_command(shell, tmp_path):
     nowhere = CliRunner()
     result = await asyncio.to_thread(nowhere.invoke, app, ["account", "info", "--context", "prod"])
     assert "Address: context prod" in result.output
-    assert "prod (of the nats command)" in await shell.run("context ls")
+    assert "prod  mine" in await shell.run("context ls")
     assert "nats context rm prod" in await shell.run("context rm prod --force", status=EXIT_USAGE)
 
 
@@ -418,7 +411,7 @@ async def test_a_context_that_is_gone_or_broken_can_be_mended(shell, tmp_path):
     await shell.run("context save here --select")
     (tmp_path / "jetlake" / "contexts" / "here.json").write_text("{")
     assert "jetlake context rm here" in await shell.run("stream ls", status=EXIT_USAGE)
-    assert "* here" in await shell.run("context ls")
+    assert "here*" in await shell.run("context ls")
     await shell.run("context rm here --force")
     (tmp_path / "jetlake" / "context").write_text("lost")
     assert "jetlake context select" in await shell.run("stream ls", status=EXIT_USAGE)

@@ -104,7 +104,7 @@ async def test_schedules(shell):
         ("schedule add a b --target c", EXIT_USAGE, "use exactly one of"),
         ("schedule add a b --target c --every 1ms", EXIT_USAGE, "at least one second"),
         ("schedule ls OBJ_FILES", 0, "No schedules"),
-        ("reply a b --echo", EXIT_USAGE, "use exactly one of"),
+        ("reply a b --echo", EXIT_USAGE, "use only one of"),
         ("reply a --command ''", EXIT_USAGE, "--command is empty"),
         ("""reply a --command "'" """, EXIT_USAGE, "No closing quotation"),
         ("events --no-js-advisory", EXIT_USAGE, "no events selected"),
@@ -117,7 +117,7 @@ async def test_bad_input_is_answered_in_one_line(files, line, status, text):
 
 async def test_reply(shell):
     answering = await shell.start("reply 'greet.*' '{{1}} said {{Request}}, {{Count}}' --count 1 -H K:V", b"Listening")
-    assert "K: V\njoe said hello, 1\n" in await shell.run("req greet.joe hello")
+    assert "K: V\n\njoe said hello, 1\n" in await shell.run("req greet.joe hello")
     assert await output_of(answering) == "[#1] Received on 'greet.joe': 5 bytes\n"
     answering = await shell.start("reply 'up.*' --command 'tr a-z {{1}}' --count 2", b"Listening")
     assert await shell.run("req up.A-Z hello --raw") == "HELLO\n"

@@ -51,5 +51,5 @@ def test_a_command_has_an_example_that_it_takes(path, command):
     assert words[: len(name)] == name
     command.make_context(path, words[len(name) :], parent=click.Context(app))
     says_json = any("--json" in option.opts for option in command.params)
-    assert says_json or path in _WITHOUT_JSON or path.startswith("jetlake pipeline ")
+    assert says_json or path in _WITHOUT_JSON or path.startswith(("jetlake pipeline ", "jetlake server check "))
     assert "Example:" in command.get_help(click.Context(command, info_name=path))

@@ -16,7 +16,7 @@ import pytest
 
 from jetlake.cli import output
 from jetlake.cli.command_table import EXIT_INTERRUPTED
-from jetlake.cli.message_content import filled, value_of
+from jetlake.cli.message_content import bodies, value_of
 from jetlake.cli.session import EXIT_USAGE, Session, guarded
 
 COMMAND = f"{sys.executable} -c 'from jetlake.cli.main import main; raise SystemExit(main())'"
@@ -65,9 +65,12 @@ def test_json_is_utf_8_in_every_locale(monkeypatch):
     assert json.loads(shown) == {"subject": "ü"}
 
 
-def test_bytes_that_are_no_text_are_published_as_they_are():
+async def test_bytes_that_are_no_text_are_published_as_they_are():
     typed = b"\xff{{Count}}".decode(errors="surrogateescape")
-    assert (value_of(typed), filled(typed, 7)) == (b"\xff{{Count}}", b"\xff7")
+    assert [value_of(typed), *[body async for _, body in bodies(typed, 1, templates=True)]] == [
+        b"\xff{{Count}}",
+        b"\xff1",
+    ]
 
 
 def test_a_name_that_is_no_text_is_refused(capsys):

@@ -73,7 +73,7 @@ async def subscribe(
 ) -> None:
     """Read from consumer NAME on STREAM until Ctrl-C."""
     async with await session.connect(stay=True) as client:
-        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        js = session.jetstream_of(client)
         info = await (await js.stream(stream)).consumer_info(name)
         acknowledge = ack and info.config.ack_policy != "none"
         if info.config.deliver_subject:

@@ -1,12 +1,11 @@
-"""`jetlake pub`, `req`, `sub`, `ack-watch` and `reply`: publish, request, subscribe and reply from the command line."""
+"""`jetlake pub`, `req`, `ack-watch` and `reply`: publish, request and reply from the command line."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
-import shlex
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,43 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.message_content import bodies_of, filled, headers_of, headers_option, print_content, print_line
+from jetlake.cli.message_content import (
+    bodies,
+    command_words,
+    filled_headers,
+    headers_of,
+    headers_option,
+    print_line,
+    print_parts,
+    templates_option,
+    translate_option,
+    translated,
+)
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, raise_refused
 from jetlake.cli.shared_options import SharedCommand
-from jetlake.cli.values import DURATION
+from jetlake.cli.templates import fill, fill_text
+from jetlake.cli.values import DURATION, WAIT
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
 
 if TYPE_CHECKING:
     from jetlake.client import Message
+
+
+def _stdin_options(function: Any) -> Any:
+    """Add the options about standard input."""
+    for decorate in (
+        click.option(
+            "--send-on",
+            type=click.Choice(["eof", "newline"]),
+            default="eof",
+            show_default=True,
+            help="Standard input is one message, or one for each line.",
+        ),
+        click.option("--force-stdin", is_flag=True, help="Read standard input, even beside BODY."),
+    ):
+        function = decorate(function)
+    return function
 
 
 @click.command(cls=SharedCommand, example="jetlake pub orders.new 'order {{Count}}' --count 10")
@@ -34,12 +61,16 @@ if TYPE_CHECKING:
     "--count",
     default=1,
     show_default=True,
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     metavar="N",
-    help="Number of messages; {{Count}} in the body is the number of each.",
+    help="Number of messages, 0 for no end; {{Count}} in the body is the number of each.",
 )
 @click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
 @click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
+@click.option("--atomic", is_flag=True, help="Store all messages or none, as one atomic batch; implies --jetstream.")
+@_stdin_options
+@templates_option
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 @json_option
 @command
 async def pub(
@@ -51,48 +82,74 @@ async def pub(
     count: int,
     sleep: int,
     jetstream: bool,
+    atomic: bool,
+    force_stdin: bool,
+    send_on: str,
+    templates: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
-    """Publish BODY (or standard input) to SUBJECT."""
-    if jetstream and reply:
+    """Publish BODY (or standard input) to SUBJECT.
+
+    BODY, SUBJECT and headers may contain the functions {{Count}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{Time}},
+    {{ID}}, {{UUID}} and {{ Random MIN MAX }}, which makes a text of so many letters and digits.
+    """
+    if (jetstream or atomic) and reply:
         fail("--jetstream and --reply are mutually exclusive: the stream replies to this command", EXIT_USAGE)
+    if atomic and not count:
+        fail("--atomic needs an end; use --count", EXIT_USAGE)
+    number, where = 0, "No messages"
     async with await session.connect() as client:
-        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
-        payload_of = bodies_of(body)
-        sent = headers_of(headers) or None
-        facts: dict[str, Any] = {"subject": subject, "messages": count}
-        for number in _progress(count):
-            payload = payload_of(number)
-            if jetstream:
-                ack = await js.publish(subject, payload, headers=sent)
-                where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
-                facts.update(stream=ack.stream, seq=ack.seq, duplicate=ack.duplicate)
-            else:
-                await client.publish(subject, payload, reply=reply or "", headers=sent)
-                where = f"Published {output.plural(len(payload), 'byte')} to {subject}"
-            if sleep and number < count:
-                await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
+        js = session.jetstream_of(client)
+        batch = js.batch() if atomic else None
+        facts: dict[str, Any] = {"subject": subject, "messages": 0}
+        contents = bodies(body, count, templates=templates, force_stdin=force_stdin, by_line=send_on == "newline")
+        with output.Bar("Publishing", count, is_shown=count >= _BAR_MIN and not quiet) as bar:
+            async for number, payload in contents:
+                if sleep and number > 1:
+                    await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
+                target = fill_text(subject, number) if templates else subject
+                sent = filled_headers(headers, number) if templates else headers_of(headers) or None
+                if batch is not None:
+                    batch.publish(target, payload, headers=sent)
+                elif jetstream:
+                    ack = await js.publish(target, payload, headers=sent)
+                    where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
+                    facts.update(stream=ack.stream, seq=ack.seq, duplicate=ack.duplicate)
+                else:
+                    await client.publish(target, payload, reply=reply or "", headers=sent)
+                    where = f"Published {output.plural(len(payload), 'byte')} to {target}"
+                    if count == 0 or sleep or send_on == "newline":  # No others may come for long.
+                        await client.flush()
+                bar.advance(1)
+        if batch is not None and number:
+            committed = await batch.commit()
+            where = f"Stored in {committed.stream} as sequence {committed.seq}"
+            facts.update(stream=committed.stream, seq=committed.seq)
         await client.flush()
         raise_refused(client)
-    output.tell(where if count == 1 else f"Published {output.count(count)} messages to {subject}", facts, as_json)
+    if quiet:
+        return
+    facts["messages"] = number
+    output.tell(where if number <= 1 else f"Published {output.count(number)} messages to {subject}", facts, as_json)
 
 
-def _progress(count: int) -> range | list[int]:
-    """Count from 1, with a bar on a terminal when there are many."""
-    numbers = range(1, count + 1)
-    if count < 1000 or not sys.stderr.isatty():
-        return numbers
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(numbers, "Publishing", console=Console(stderr=True), transient=True)  # type: ignore[return-value]
+_BAR_MIN = 1000
+"""How many messages a progress bar is worth."""
 
 
 @click.command(cls=SharedCommand, example="jetlake req greet.joe hello")
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Number of requests.")
+@click.option(
+    "--count",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of requests, 0 for no end.",
+)
 @click.option(
     "--replies",
     default=1,
@@ -101,6 +158,17 @@ def _progress(count: int) -> range | list[int]:
     metavar="N",
     help="Number of replies to wait for; 0 for all that arrive until --timeout.",
 )
+@click.option(
+    "--reply-timeout",
+    type=WAIT,
+    default="300ms",
+    show_default=True,
+    help="With --replies 2 or more: longest wait for the next reply.",
+)
+@click.option("--sleep", type=DURATION, default=0, help="Wait between requests.")
+@_stdin_options
+@templates_option
+@translate_option
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
 @command
@@ -111,23 +179,34 @@ async def req(
     headers: tuple[tuple[str, str], ...],
     count: int,
     replies: int,
+    reply_timeout: float,
+    sleep: int,
+    force_stdin: bool,
+    send_on: str,
+    templates: bool,
+    translate: str | None,
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Send BODY (or standard input) to SUBJECT and print the replies."""
+    """Send BODY (or standard input) to SUBJECT and print the replies; BODY may contain functions as for pub."""
     is_quiet = raw or as_json
+    words = command_words("--translate", translate)
     async with await session.connect() as client:
-        payload_of = bodies_of(body)
-        for number in range(1, count + 1):
+        contents = bodies(body, count, templates=templates, force_stdin=force_stdin, by_line=send_on == "newline")
+        async for number, payload in contents:
+            if sleep and number > 1:
+                await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
+            target = fill_text(subject, number) if templates else subject
             if not is_quiet:
-                click.echo(f"Sending request on {subject!r}", err=True)
+                click.echo(f"Sending request on {target!r}", err=True)
             came, began = 0, time.perf_counter()
             answers = client.request_many(
-                subject,
-                payload_of(number),
-                headers=headers_of(headers) or None,
+                target,
+                payload,
+                headers=filled_headers(headers, number) if templates else headers_of(headers) or None,
                 max_messages=replies or None,
                 timeout=session.timeout_s,
+                stall=reply_timeout if replies > 1 else None,
             )
             async for answer in answers:
                 came += 1
@@ -137,43 +216,14 @@ async def req(
                     continue
                 if not raw:
                     click.echo(f"Received with rtt {took_ms:.2f} ms", err=True)
-                print_content(answer, raw)
+                print_parts(answer.headers, await translated(words, answer.data, answer.subject), raw)
             if came < (replies or 1):
                 raise_refused(client)
                 wanted = output.plural(replies or 1, "response")
-                fail(f"received {came} of {wanted} on {subject!r} within {session.timeout_s:g} s; increase --timeout")
-
-
-@click.command(cls=SharedCommand, example="jetlake sub 'orders.>'")
-@click.argument("subject")
-@click.option("--queue", default="", metavar="GROUP", help="Queue group.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
-@click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
-@click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
-@json_option
-@command
-async def sub(
-    session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool, as_json: bool
-) -> None:
-    """Print messages published to SUBJECT until Ctrl-C."""
-    async with await session.connect(stay=True) as client:
-        subscription = await client.subscribe(subject, queue=queue)
-        await client.flush()
-        if not raw:
-            click.echo(f"Subscribing on {subject}", err=True)
-        number = 0
-        async for message in subscription:
-            number += 1
-            if as_json:
-                print_line(message)
-            elif not raw:
-                moment = time.strftime("%Y/%m/%d %H:%M:%S ") if timestamp else ""
-                reply = f" with reply {message.reply!r}" if message.reply else ""
-                click.echo(f"{moment}[#{number}] Received on {message.subject!r}{reply}")
-            if not as_json:
-                print_content(message, raw)
-            if number == count:
-                break
+                waited = f"{session.timeout_s:g} s; increase --timeout"
+                if came:
+                    waited = f"{reply_timeout:g} s after the last; increase --reply-timeout"
+                fail(f"received {came} of {wanted} on {target!r} within {waited}")
 
 
 @click.command("ack-watch", cls=SharedCommand, example="jetlake ack-watch ORDERS worker")
@@ -211,7 +261,7 @@ async def ack_watch(session: Session, stream: str, consumer: str, count: int | N
                 break
 
 
-_TOKEN = re.compile(r"\{\{(\d+)\}\}")
+_TOKEN = re.compile(r"\{\{([0-9]+)\}\}")
 
 
 @click.command(cls=SharedCommand, example="jetlake reply 'greet.*' 'hello {{1}}, this is answer {{Count}}'")
@@ -220,9 +270,10 @@ _TOKEN = re.compile(r"\{\{(\d+)\}\}")
 @click.option("--echo", is_flag=True, help="Answer with the request's own content and headers.")
 @click.option("--command", "line", metavar="LINE", help="Answer with what this program prints; not run by a shell.")
 @headers_option
-@click.option("--queue", default="NATS-RPLY-22", show_default=True, metavar="GROUP", help="Queue group.")
-@click.option("--sleep", type=DURATION, default=0, help="Wait before each reply.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N requests.")
+@click.option("-q", "--queue", default="NATS-RPLY-22", show_default=True, metavar="GROUP", help="Queue group.")
+@click.option("--sleep", type=DURATION, default=0, help="Wait a random time, up to this one, before each reply.")
+@click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="Stop after N requests.")
+@templates_option
 @json_option
 @command
 async def reply(
@@ -234,23 +285,26 @@ async def reply(
     headers: tuple[tuple[str, str], ...],
     queue: str,
     sleep: int,
-    count: int | None,
+    count: int,
+    templates: bool,
     as_json: bool,
 ) -> None:
-    """Answer requests on SUBJECT with BODY until Ctrl-C.
+    """Answer requests on SUBJECT with BODY until Ctrl-C; without BODY with the request's own content.
 
-    In BODY, {{Request}} is the content of the request, {{1}} the first token that a wildcard matched, {{Count}} the
-    number of the request and {{Time}} the time. With --command, the program gets the tokens as arguments, the content
-    on its standard input and the subject in NATS_REQUEST_SUBJECT; when it fails, the reply has the error headers of
-    services.
+    In BODY and the headers, {{Request}} is the content of the request, {{1}} the second token of its subject ({{0}} is
+    the first), {{Count}} the number of the request; the other functions are those of pub. With --command, the
+    program's arguments may contain them, it gets the content on its standard input and in NATS_REQUEST_BODY, and the
+    subject in NATS_REQUEST_SUBJECT; when it fails, the reply has the error headers of services.
     """
-    if (body is not None) + echo + (line is not None) != 1:
-        fail("use exactly one of BODY, --echo and --command", EXIT_USAGE)
-    program = _words(line)
+    if (body is not None) + echo + (line is not None) > 1:
+        fail("use only one of BODY, --echo and --command", EXIT_USAGE)
+    program = command_words("--command", line)
+    echo = body is None and line is None
     async with await session.connect(stay=True) as client:
         subscription = await client.subscribe(subject, queue=queue)
         await client.flush()
-        click.echo(f"Listening on {subject}; press Ctrl-C to stop", err=True)
+        raise_refused(client)
+        click.echo(f"Listening on {subject} in group {queue}; press Ctrl-C to stop", err=True)
         number = 0
         async for message in subscription:
             number += 1
@@ -259,16 +313,16 @@ async def reply(
             else:
                 click.echo(f"[#{number}] Received on {message.subject!r}: {len(message.data)} bytes")
             if sleep:
-                await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
-            sent = headers_of(headers)
+                await asyncio.sleep(random.uniform(0, sleep / NANOSECONDS_PER_SECOND))
+            sent = (filled_headers(headers, number) if templates else headers_of(headers)) or {}
             if echo:
                 own = {key: message.headers.get_all(key) for key, _ in message.headers.items()}
-                answer, sent = message.data, {**own, **sent}
+                answer, sent = message.data, {**own, "NATS-Reply-Counter": str(number - 1), **sent}
             elif line is not None:
-                answer, failed = await _run(program, subject, message)
+                answer, failed = await _run([_answer(word, number, message, templates) for word in program], message)
                 sent.update(failed)
             else:
-                answer = _filled(body or "", number, subject, message)
+                answer = _answer(body or "", number, message, templates)
             if message.reply:
                 await client.publish(message.reply, answer, headers=sent or None)
             if number == count:
@@ -276,49 +330,39 @@ async def reply(
         await client.flush()
 
 
-def _tokens(pattern: str, subject: str) -> list[str]:
-    """List what the wildcards of a pattern stand for."""
-    wanted, found = pattern.split("."), subject.split(".")
-    tokens = [token for name, token in zip(wanted, found, strict=False) if name == "*"]
-    return tokens + (found[len(wanted) - 1 :] if wanted[-1] == ">" else [])
+def _answer(text: str, number: int, message: Message, templates: bool) -> bytes:
+    """Fill in a text for a request: the tokens of its subject first, since nothing in its content is a function."""
+    tokens = message.subject.split(".")
+    if templates:
+        text = _TOKEN.sub(lambda place: tokens[int(place[1])] if int(place[1]) < len(tokens) else place[0], text)
+    content = text.encode(errors="surrogateescape")
+    return fill(content, number, message.data) if templates else content
 
 
-def _with_tokens(text: str, pattern: str, subject: str) -> str:
-    tokens = _tokens(pattern, subject)
-    return _TOKEN.sub(lambda place: tokens[int(place[1]) - 1] if 0 < int(place[1]) <= len(tokens) else place[0], text)
-
-
-def _filled(body: str, number: int, pattern: str, message: Message) -> bytes:
-    # The request last: nothing in it is a place to fill in.
-    answer = filled(_with_tokens(body, pattern, message.subject), number)
-    return answer.replace(b"{{Request}}", message.data)
-
-
-def _words(line: str | None) -> list[str]:
-    """Split a line into the program and its arguments."""
-    try:
-        words = shlex.split(line or "")
-    except ValueError as error:
-        fail(f"--command {line}: {error}", EXIT_USAGE)
-    if line is not None and not words:
-        fail("--command is empty", EXIT_USAGE)
-    return words
-
-
-async def _run(program: list[str], pattern: str, message: Message) -> tuple[bytes, dict[str, str]]:
+async def _run(words: list[bytes], message: Message) -> tuple[bytes, dict[str, str]]:
     """Run a program for a request: what it printed, and the headers of an error if it failed."""
-    words = [_with_tokens(word, pattern, message.subject) for word in program]
+    name = words[0].decode(errors="replace")
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "NATS_REQUEST_SUBJECT": message.subject},
+            env={**os.environb, b"NATS_REQUEST_SUBJECT": message.raw_subject, b"NATS_REQUEST_BODY": _body(message)},
         )
-    except OSError as error:
-        return b"", _error(f"{words[0]}: {error.strerror}")
+    except (OSError, ValueError) as error:
+        return b"", _error(f"{name}: {getattr(error, 'strerror', None) or error}")
     printed, _ = await process.communicate(message.data)
-    return printed, _error(f"{words[0]} exited with status {process.returncode}") if process.returncode else {}
+    return printed, _error(f"{name} exited with status {process.returncode}") if process.returncode else {}
+
+
+_ENVIRONMENT_BYTES_MAX = 64 * 1024
+"""The system limits a variable; standard input has the whole content."""
+
+
+def _body(message: Message) -> bytes:
+    """Return the content for an environment variable; empty where it does not fit into one."""
+    fits = len(message.data) <= _ENVIRONMENT_BYTES_MAX and b"\0" not in message.data
+    return bytes(message.data) if fits else b""
 
 
 def _error(text: str) -> dict[str, str]:

@@ -11,13 +11,13 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.commands.consumer import print_report as print_consumers
+from jetlake.cli.commands.server_check import check
 from jetlake.cli.commands.stream import print_report as print_streams
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
-from jetlake.errors import NoRespondersError
+from jetlake.cli.system import ask_servers
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 
-_STALL_S = 0.3
 _PASSWORD_BYTES_MAX = 72
 """What bcrypt hashes; it leaves the rest out."""
 
@@ -25,6 +25,9 @@ _PASSWORD_BYTES_MAX = 72
 @click.group(cls=SharedGroup)
 def server() -> None:
     """Inspect the server, its clients and its storage."""
+
+
+server.add_command(check)
 
 
 @server.command("info", example="jetlake server info")
@@ -79,28 +82,6 @@ async def _report(session: Session, as_json: bool) -> None:
         print_consumers(consumers)
 
 
-async def _of_servers(session: Session, report: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Collect what every server answers to a request of the system account."""
-    answers: list[dict[str, Any]] = []
-    async with await session.connect() as client:
-        asked = client.request_many(
-            f"$SYS.REQ.SERVER.PING.{report}",
-            msgspec.json.encode(request),
-            timeout=session.timeout_s,
-            stall=_STALL_S,
-        )
-        try:
-            answers = [msgspec.json.decode(answer.data) async for answer in asked]
-        except NoRespondersError:
-            pass
-    if not answers:
-        fail("no response: this report needs a user of the system account; use --user and --password")
-    for answer in answers:
-        if answer.get("data") is None:  # Left out, or null, beside an error.
-            fail(f"{answer.get('server', {}).get('name')}: {answer.get('error', {}).get('description')}")
-    return answers
-
-
 @report.command("connections", example="jetlake server report connections --user sys --password secret --sort bytes_to")
 @click.option(
     "--sort",
@@ -116,7 +97,7 @@ async def _of_servers(session: Session, report: str, request: dict[str, Any]) ->
 @command
 async def connections(session: Session, sort: str, top: int, as_json: bool) -> None:
     """Show the clients of all servers; for users of the system account."""
-    answers = await _of_servers(session, "CONNZ", {"sort": sort, "limit": top, "auth": True})
+    answers = await ask_servers(session, "CONNZ", {"sort": sort, "limit": top, "auth": True})
     found = [(one["server"]["name"], each) for one in answers for each in one["data"].get("connections") or ()]
     if as_json:
         output.print_json([{"server": name, **each} for name, each in found])
@@ -163,7 +144,7 @@ async def connections(session: Session, sort: str, top: int, as_json: bool) -> N
 @command
 async def jetstream(session: Session, as_json: bool) -> None:
     """Show the storage used and available on all servers; for users of the system account."""
-    answers = await _of_servers(session, "JSZ", {})
+    answers = await ask_servers(session, "JSZ", {})
     if as_json:
         output.print_json([{"server": one["server"]["name"], **one["data"]} for one in answers])
         return
@@ -239,7 +220,7 @@ def account() -> None:
 async def account_info(session: Session, as_json: bool) -> None:
     """Show what the account uses of JetStream, and its limits."""
     async with await session.connect() as client:
-        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        js = session.jetstream_of(client)
         info = await js.account_info()
         server_info, rtt_s = client.server_info, await client.rtt()
     if as_json:
