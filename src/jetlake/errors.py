@@ -45,6 +45,7 @@
     ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
+    ├── LakeError                     a table of a lake is gone, or cannot be read or committed to; says what to do
     ├── SparkError                    the Spark source or sink cannot go on; says what to do
     │   ├── OffsetError               the checkpoint holds an offset that cannot be read
     │   ├── DataLossError             messages were removed before they were read
@@ -114,6 +115,7 @@ __all__ = [
     "JetlakeError",
     "KeyExistsError",
     "KeyNotFoundError",
+    "LakeError",
     "MessageNotFoundError",
     "MigrationError",
     "NoRespondersError",
@@ -638,6 +640,10 @@ class SubscribeMismatchError(JetlakeError):
 
 
 # Spark
+
+
+class LakeError(JetlakeError):
+    """A table of a lake is gone, was changed, or cannot be read or committed to; the message says what to do."""
 
 
 class SparkError(JetlakeError):

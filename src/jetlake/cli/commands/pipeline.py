@@ -21,6 +21,7 @@ from jetlake.cli.values import DURATION, PAIR, SIZE, TIME
 from jetlake.client.settings.server_address import parse_address
 from jetlake.client.tables.option_values import names
 from jetlake.errors import ConfigError
+from jetlake.lake.iceberg import Policy
 
 if TYPE_CHECKING:
     from jetlake.spark.pipelines.runner import Pipeline
@@ -237,13 +238,13 @@ def pipeline() -> None:
 
 @pipeline.command(example="jetlake pipeline archive ORDERS lake/orders --once")
 @click.argument("stream")
-@click.argument("target")
+@click.argument("target", required=False)
 @click.option(
     "--format",
     "format_name",
     default="parquet",
     show_default=True,
-    type=click.Choice(["parquet", "orc", "json", "delta"]),
+    type=click.Choice(["parquet", "orc", "json", "delta", "iceberg"]),
     help="File format.",
 )
 @click.option(
@@ -266,24 +267,58 @@ def pipeline() -> None:
     help="Afterwards, merge files that are smaller than this (128MiB).",
 )
 @click.option("--raw-headers", is_flag=True, help="Also keep the raw bytes of the headers, in column headers_raw.")
+@click.option(
+    "--catalog", default="", metavar="NAME", help="Iceberg: a catalog of pyiceberg's configuration.  [default: a file]"
+)
+@click.option("--table", default="", metavar="NAME", help="Iceberg: the table's name.  [default: lake.<folder>]")
+@click.option(
+    "--maintain-every",
+    default=Policy.every,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Iceberg: commits between two merges of small files, with --follow; 0 for none.",
+)
+@click.option(
+    "--keep-snapshots",
+    default=Policy.snapshots,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Iceberg: snapshots that are kept when older ones expire.",
+)
 @pipeline_options()
 def archive(
     run: PipelineRun,
     stream: str,
-    target: str,
+    target: str | None,
     format_name: str,
     by: str,
     subjects: tuple[str, ...],
     start: str,
     compact: int | None,
     raw_headers: bool,
+    catalog: str,
+    table: str,
+    maintain_every: int,
+    keep_snapshots: int,
 ) -> None:
-    """Copy STREAM into files below the folder TARGET, every message once."""
+    """Copy STREAM into files below the folder TARGET (lake/<stream>), every message once."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.archive import Archive, parse_partitioning
 
-        return Archive(stream, target, format_name, parse_partitioning(by), subjects, start, compact or 0, raw_headers)
+        return Archive(
+            stream,
+            target or f"lake/{stream.lower()}",
+            format_name,
+            parse_partitioning(by),
+            subjects,
+            start,
+            compact or 0,
+            raw_headers,
+            catalog,
+            table,
+            Policy(every=maintain_every, snapshots=keep_snapshots),
+        )
 
     run.start(build)
 
@@ -291,14 +326,15 @@ def archive(
 @pipeline.command(example="jetlake pipeline verify ORDERS lake/orders")
 @click.argument("stream")
 @click.argument("target")
+@click.option("--repair", is_flag=True, help="Iceberg: delete files that broken attempts have left behind.")
 @pipeline_options(follows=False)
-def verify(run: PipelineRun, stream: str, target: str) -> None:
+def verify(run: PipelineRun, stream: str, target: str, repair: bool) -> None:
     """Compare the archive TARGET with STREAM by sequence; exits with 1 when a message is missing, double or wrong."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.verify import Verify
 
-        return Verify(stream, target)
+        return Verify(stream, target, repair)
 
     run.start(build)
 

@@ -21,12 +21,15 @@ from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
+from jetlake.lake.iceberg import Policy, TableAddress
 from jetlake.spark.pipelines.delta_sink import DeltaSink, check_delta_path, compact_delta, read_delta
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import FORMATS, Compacted, FolderSink, compact, finish_compaction, noted_rows
+from jetlake.spark.pipelines.iceberg_sink import IcebergSink, read_iceberg
 from jetlake.spark.pipelines.lake_lock import LakeLock, claim_checkpoint, claim_folder, locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source
+from jetlake.spark.pipelines.table_sink import TableSink
 from jetlake.spark.pipelines.utc import utc_date, utc_hour
 from jetlake.spark.source.lake import NOTES
 from jetlake.spark.source.offsets import logged_offset
@@ -38,7 +41,7 @@ ARCHIVE_COLUMNS = (
 """The columns of every archive, without the columns of its folders."""
 RAW_HEADERS = "headers_raw binary"
 """The column that an archive has when the headers' own bytes were asked for."""
-ARCHIVE_FORMATS = (*FORMATS, "delta")
+ARCHIVE_FORMATS = (*FORMATS, "delta", "iceberg")
 _REPLACEMENT = "\ufffd"
 _DESCRIPTION = f"{NOTES}/archive.json"
 
@@ -84,6 +87,8 @@ class Archive:
         start: where a new archive begins, as the source's `startingPosition`.
         compact_bytes: put files together afterwards that are smaller than this; 0 leaves them.
         raw_headers: keep the headers' own bytes too, in column `headers_raw`.
+        catalog, table: of an Iceberg archive, as `TableAddress` has them.
+        policy: how an Iceberg table is kept small while the archive runs.
     """
 
     stream: str
@@ -94,10 +99,22 @@ class Archive:
     start: str = "earliest"
     compact_bytes: int = 0
     raw_headers: bool = False
+    catalog: str = ""
+    table: str = ""
+    policy: Policy = Policy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
         if self.format not in ARCHIVE_FORMATS:
             raise ConfigError(f"{self.format!r} is no format of an archive; there are {', '.join(ARCHIVE_FORMATS)}")
+        if self.format == "iceberg":
+            _ = self.address
+        elif self.catalog or self.table:
+            raise ConfigError("--catalog and --table are for an archive with --format iceberg")
+
+    @property
+    def address(self) -> TableAddress:
+        """The Iceberg table."""
+        return TableAddress(self.target, self.catalog, self.table)
 
     @property
     def name(self) -> str:
@@ -115,10 +132,14 @@ class Archive:
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """From where to where."""
+        table = {}
+        if self.format == "iceberg":
+            table["table"] = f"{self.address.name} in {self.catalog or self.address.catalog_file}"
         return {
             "stream": self.stream,
             "target": self.target,
             "format": self.format,
+            **table,
             "by": str(self.partitioning),
             "checkpoint": self.checkpoint(settings),
         }
@@ -132,6 +153,8 @@ class Archive:
         """Find a wrong option or a missing stream."""
         if self.format == "delta":
             check_delta_path(self.target)
+        if self.format == "iceberg":
+            self.address.open_catalog().close()
         check_source(self._source_options(settings))
 
     def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
@@ -147,17 +170,13 @@ class Archive:
         run.folders += [self.target, self.checkpoint(settings)]
         lock = self._lock(run)
         identity = self._claim(run)
-        partition_by = self.partitioning.columns
-        sink: FolderSink | DeltaSink
-        if self.format == "delta":
-            sink = DeltaSink(run.spark, self.target, identity, partition_by)
-            sink.check()
-        else:
-            sink = FolderSink(run.spark, self.target, self.format, partition_by)
+        sink = self._sink(run, identity)
         options = self._source_options(settings)
         files = FileSystem(run.spark, self.target)
         log = FileSystem(run.spark, self.checkpoint(settings))
         messages = run.spark.readStream.format("jetstream").schema(self.columns).options(**options).load()
+        if isinstance(sink, IcebergSink):
+            sink.prepare(self._arranged(messages).schema)
 
         def add(frame: DataFrame, batch: int) -> None:
             lock.require()
@@ -170,8 +189,28 @@ class Archive:
         writer = settings.triggered(messages, self.name, self.checkpoint(settings))
         run.watch([writer.foreachBatch(add).start()])
         if self.compact_bytes:
-            compacted = self._compact(run)
+            compacted = self._compact(run, sink)
             run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
+
+    def _sink(self, run: Run, identity: str) -> FolderSink | TableSink:
+        partition_by = self.partitioning.columns
+        sink: TableSink
+        if self.format == "delta":
+            sink = DeltaSink(run.spark, self.target, identity, partition_by)
+        elif self.format == "iceberg":
+            sink = IcebergSink(
+                run.spark,
+                self.target,
+                self.address,
+                identity,
+                partition_by,
+                stream=self.stream,
+                policy=self.policy,
+            )
+        else:
+            return FolderSink(run.spark, self.target, self.format, partition_by)
+        sink.check()
+        return sink
 
     def _oddity(self) -> str:
         """Count messages whose texts differ from the published bytes, because these are not UTF-8."""
@@ -200,11 +239,16 @@ class Archive:
     def _arranged(self, frame: DataFrame) -> DataFrame:
         """Return the batch with its folders' columns; a task writes one file per folder, not every task one."""
         arranged = self.partitioning.added_to(frame)
+        if frame.isStreaming:
+            return arranged
         return arranged.sortWithinPartitions(*self.partitioning.columns, "sequence")
 
-    def _compact(self, run: Run) -> Compacted:
+    def _compact(self, run: Run, sink: FolderSink | TableSink) -> Compacted:
         if self.format == "delta":
             return compact_delta(self.target, self.compact_bytes)
+        if isinstance(sink, IcebergSink):
+            merged = sink.compact(self.compact_bytes)
+            return Compacted(merged.files_before, merged.files_after)
         return compact(run.spark, self.target, self.format, self.compact_bytes)
 
     def _claim(self, run: Run) -> str:
@@ -222,6 +266,7 @@ class Archive:
             "subjects": list(self.subjects),
             "checkpoint": run.settings.checkpoint,
             "raw_headers": self.raw_headers,
+            **({"catalog": self.catalog, "table": self.address.name} if self.format == "iceberg" else {}),
         }
         described = files.read_json(_DESCRIPTION)
         found = described
@@ -256,6 +301,11 @@ def archive_facts(files: FileSystem) -> Mapping[str, Any] | None:
     """Return what a folder says of itself, or None when it is no archive of ours."""
     found = files.read_json(_DESCRIPTION)
     return found if isinstance(found, dict) else None
+
+
+def described_address(folder: str, described: Mapping[str, Any]) -> TableAddress:
+    """Return the table of an Iceberg archive by what its folder says."""
+    return TableAddress(folder, described["catalog"], described["table"])
 
 
 _RECORD = f"{NOTES}/record.json"
@@ -421,6 +471,10 @@ def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has
     schema = archive_schema(bool(described.get("raw_headers")))
     if chosen == "delta":
         return read_delta(spark, source, schema)
+    if chosen == "iceberg":
+        if described.get("format") != "iceberg":
+            raise ConfigError(f"folder {source} holds no Iceberg archive of ours: name the folder of one")
+        return read_iceberg(spark, described_address(source, described), schema, described["stream"])
     if described.get("format") == chosen:
         return spark.read.format(chosen).schema(schema).load(files.pattern()).select(*schema.fieldNames())
     found = spark.read.format(chosen).load(files.pattern())

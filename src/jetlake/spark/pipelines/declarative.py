@@ -141,10 +141,14 @@ def _place(target: Target, name: str, options: Mapping[str, str]) -> str:
     return _folder_sink(name, target.kind, target.value)
 
 
+_TABLES = {"delta": "Delta", "iceberg": "Iceberg"}
+
+
 def _archive(pipeline: Any, settings: PipelineSettings) -> str:
-    if pipeline.format == "delta":
+    if pipeline.format in _TABLES:
         raise ConfigError(
-            "a declarative pipeline writes Delta tables only with Spark's own Delta: choose another format"
+            f"a declarative pipeline writes {_TABLES[pipeline.format]} tables only with Spark's own "
+            f"{_TABLES[pipeline.format]}: choose another format"
         )
     if pipeline.partitioning.columns:
         raise ConfigError(
@@ -163,9 +167,10 @@ def _replay(pipeline: Any, settings: PipelineSettings) -> str:
     if not pipeline.pace.is_instant:
         raise ConfigError("a declarative pipeline has no pace: leave out the rate or the original timing")
     format_name = pipeline.format or "parquet"
-    if format_name == "delta":
+    if format_name in _TABLES:
         raise ConfigError(
-            "a declarative pipeline reads Delta tables only with Spark's own Delta: choose another format"
+            f"a declarative pipeline reads {_TABLES[format_name]} tables only with Spark's own "
+            f"{_TABLES[format_name]}: choose another format"
         )
     conditions = "".join(
         f"\n    messages = messages.where({condition!r})" for condition in pipeline.selection.conditions()

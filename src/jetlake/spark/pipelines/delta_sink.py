@@ -1,9 +1,8 @@
 """Writes micro-batches into a Delta table, each once by the table's own record of application transactions.
 
-A batch is written aside, its files are noted, and then its rows are appended to the table in one transaction. A batch
-that is repeated is known to be done by the transaction, or finished from the files aside: a crash between the two
-leaves the rows there, when the stream may have lost their messages. Up to which version the table was seen to be whole
-is noted as well, for a table that was restored to an older version keeps its record of transactions.
+Tasks write Parquet aside, from which the driver streams the rows into the table in one transaction. The table's version
+up to which it was seen to be whole is noted, for a table that was restored to an older version keeps its record of
+transactions.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.file_system import FileSystem
-from jetlake.spark.pipelines.folder_sink import BATCHES, STAGING, Compacted, batch_note
-from jetlake.spark.source.lake import NOTES, delta_files, open_file_system
+from jetlake.spark.pipelines.folder_sink import STAGING, Compacted, batch_note
+from jetlake.spark.pipelines.table_sink import TABLE, TableSink
+from jetlake.spark.source.lake import delta_files, open_file_system
 
 # What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
 _PIECE_ROWS = 4096
@@ -36,15 +36,13 @@ _FILE_BYTES = 16 << 20
 # What the package does not take in the path of a local folder, or takes for something else.
 _UNSUITED = re.compile(r"[][\\^|]|%[0-9A-Fa-f]{2}")
 
-# Says that the table was begun, and in which version it had all batches up to the last one.
-_TABLE = f"{NOTES}/table.json"
 # What a commit of ours carries in the table's history.
 _BATCH = "jetlake.batch"
 # How much room a batch needs in the table, by the room that it takes aside.
 _ROOM = 1.25
 
 
-class DeltaSink:
+class DeltaSink(TableSink):
     """A Delta table, written through the deltalake package: no jar is needed.
 
     Tasks write a batch aside, as Parquet; from there the driver streams it into the table, so that it holds some
@@ -58,36 +56,13 @@ class DeltaSink:
     """
 
     def __init__(self, spark: SparkSession, path: str, application: str, partition_by: Sequence[str] = ()) -> None:
+        super().__init__(spark, path, application)
         self._deltalake = _deltalake()
-        self._files = FileSystem(spark, path)
-        self._path = path
-        self._application = application
         self._partition_by = list(partition_by)
 
-    def add(self, frame: DataFrame, batch: int) -> bool:
-        """Add the rows of a batch, unless the table has them or they are aside already; says whether it computed them.
-
-        Raises:
-            SparkError: the table is gone, was restored to an older version, or somebody has changed its columns.
-        """
-        table = self.check()
-        done = table.transaction_version(self._application) if table is not None else None
-        is_new = False
-        if done is None or done < batch:
-            # Rows that are aside are not computed again: by now the stream may have lost their messages.
-            is_new = not self._is_staged(batch)
-            if is_new:
-                self._stage(frame, batch)
-            rows = self._staged(batch)
-            if rows is not None:
-                self._append(rows, batch)
-                self.check()
-        self._files.delete(f"{STAGING}/{batch}")
-        # The note stays until the next batch: of one without rows the table knows nothing.
-        for path in self._files.files(BATCHES):
-            if path != batch_note(batch):
-                self._files.delete(path)
-        return is_new
+    def _last_batch(self, table: Any) -> int | None:
+        found = table.transaction_version(self._application)
+        return int(found) if found is not None else None
 
     def check(self) -> Any:
         """Return the table, after making sure that it holds every batch so far; None before the first one.
@@ -96,7 +71,7 @@ class DeltaSink:
             SparkError: it is gone, or was restored to an older version.
         """
         delta = self._deltalake
-        noted = self._files.read_json(_TABLE)
+        noted = self._files.read_json(TABLE)
         if not delta.DeltaTable.is_deltatable(self._path):
             if noted is not None:
                 raise SparkError(
@@ -107,7 +82,7 @@ class DeltaSink:
         table = delta.DeltaTable(self._path)
         version, known = int(table.version()), (noted or {}).get("version")
         if known is None:
-            self._files.write_json(_TABLE, {"version": version})
+            self._files.write_json(TABLE, {"version": version})
             return table
         entries = sorted(table.history(max(version - known, 0) + 1), key=lambda entry: entry["version"])
         own = {known, *(entry["version"] for entry in entries if entry["version"] > known and _BATCH in entry)}
@@ -118,18 +93,15 @@ class DeltaSink:
                 "or a later one, or begin a new archive in another folder"
             )
         if max(own) > known:
-            self._files.write_json(_TABLE, {"version": max(own)})
+            self._files.write_json(TABLE, {"version": max(own)})
         return table
 
     def _is_staged(self, batch: int) -> bool:
-        """Return whether the rows of a batch are aside, as they were written."""
         note = self._files.read_json(batch_note(batch))
         return note is not None and note["files"].items() <= self._files.files(f"{STAGING}/{batch}").items()
 
-    def _stage(self, frame: DataFrame, batch: int) -> None:
-        """Write the rows of a batch aside, and note their files."""
+    def _stage(self, frame: DataFrame, batch: int) -> Mapping[str, Any]:
         staging = f"{STAGING}/{batch}"
-        self._files.delete(batch_note(batch))
         counted = Observation()
         observed = frame.observe(counted, sql.count("*").alias("rows"))
         writer = observed.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
@@ -140,11 +112,12 @@ class DeltaSink:
             for path, size in self._files.files(staging).items()
             if path.endswith(".parquet") and _open(store, f"{root}/{path}").metadata.num_rows
         }
-        self._files.write_json(batch_note(batch), {"files": files, "rows": counted.get["rows"]})
+        return {"files": files, "rows": counted.get["rows"]}
 
-    def _append(self, rows: pa.RecordBatchReader, batch: int) -> None:
+    def _append(self, note: Mapping[str, Any], batch: int) -> None:
         delta = self._deltalake
-        self._require_room(batch)
+        self._require_room(note)
+        rows = self._staged(note)
         try:
             delta.write_deltalake(
                 self._path,
@@ -164,7 +137,7 @@ class DeltaSink:
                 f"an older version of it, or give it these again: {columns}"
             ) from None
 
-    def _require_room(self, batch: int) -> None:
+    def _require_room(self, note: Mapping[str, Any]) -> None:
         """Make sure that the disk takes the rows that are aside once more.
 
         The deltalake package meets a full disk with a panic, whose trace it writes to the terminal.
@@ -174,7 +147,7 @@ class DeltaSink:
         """
         if "://" in self._path:
             return
-        needed = sum(self._files.read_json(batch_note(batch))["files"].values())
+        needed = sum(note["files"].values())
         free = shutil.disk_usage(self._path).free
         if free < needed * _ROOM:
             raise SparkError(
@@ -182,12 +155,10 @@ class DeltaSink:
                 f"{round(needed * _ROOM)}. Free some and run it again: it resumes with this batch"
             )
 
-    def _staged(self, batch: int) -> pa.RecordBatchReader | None:
-        """Return the rows that the tasks wrote, a few at a time; None when there are none."""
+    def _staged(self, note: Mapping[str, Any]) -> pa.RecordBatchReader:
+        """Return the rows that the tasks wrote, a few at a time."""
         store, root = open_file_system(self._path)
-        filled = [f"{root}/{path}" for path in self._files.read_json(batch_note(batch))["files"]]
-        if not filled:
-            return None
+        filled = [f"{root}/{path}" for path in note["files"]]
         fields = _open(store, filled[0]).schema_arrow
         schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
 

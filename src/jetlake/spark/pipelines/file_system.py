@@ -16,6 +16,11 @@ from jetlake.errors import SparkError
 _GLOB = re.compile(r"[][{}*?\\]")
 
 
+def pattern_of(path: str) -> str:
+    """Return the pattern that means a path alone, for Spark's readers."""
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
 class FileSystem:
     """A folder, asked through Spark's own file system layer; paths are relative to it."""
 
@@ -48,7 +53,7 @@ class FileSystem:
 
     def pattern(self, relative: str = "") -> str:
         """Return the pattern that means this path alone, for Spark's readers."""
-        return _GLOB.sub(r"\\\g<0>", self.path(relative))
+        return pattern_of(self.path(relative))
 
     def _at(self, relative: str) -> Any:
         return self._path_of(self._root, relative) if relative else self._root

@@ -12,16 +12,20 @@ from pyspark.sql import functions as sql
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
+from jetlake.lake.iceberg import IcebergTable
 from jetlake.spark.pipelines.archive import (
     ARCHIVE_COLUMNS,
     Record,
     archive_facts,
+    described_address,
     finished_end,
     planned_end,
     read_archive,
     read_record,
 )
 from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import BATCHES
+from jetlake.spark.pipelines.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source
 from jetlake.spark.source.lake import NOTES
@@ -50,10 +54,15 @@ _CONTENT = (
 
 @dataclass(frozen=True)
 class Verify:
-    """Reports which messages of a stream an archive has, lacks, has twice or has otherwise; changes nothing."""
+    """Reports which messages of a stream an archive has, lacks, has twice or has otherwise.
+
+    Attributes:
+        repair: delete the files in an Iceberg table's folder that a broken attempt has left behind.
+    """
 
     stream: str
     target: str
+    repair: bool = False
 
     @property
     def name(self) -> str:
@@ -80,6 +89,7 @@ class Verify:
             raise ConfigError(f"{self.target} is no archive: it has no notes of ours")
         if described["stream"] != self.stream:
             raise ConfigError(f"{self.target} is an archive of stream {described['stream']}, not of {self.stream}")
+        self._orphans(run, described)
         created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
         if described.get("created", created) != created:
             raise SparkError(
@@ -100,6 +110,30 @@ class Verify:
         faults += _count_faults({verdict: row["messages"] for verdict, row in verdicts.items()}, before, after)
         if faults:
             raise SparkError(f"archive {self.target} is not as stream {self.stream}: {'; '.join(faults)}")
+
+    def _orphans(self, run: Run, described: Mapping[str, Any]) -> None:
+        """Report files that no snapshot of an Iceberg table names, and delete them when that is asked for."""
+        if described["format"] != "iceberg":
+            if self.repair:
+                raise ConfigError(f"--repair is for Iceberg archives; {self.target} is {described['format']}")
+            return
+        files = FileSystem(run.spark, self.target)
+        if self.repair:
+            # Nobody may be about to commit them.
+            run.closing.enter_context(locked(files, self.name))
+        table = IcebergTable(described_address(self.target, described), str(described["id"]))
+        found = table.load()
+        if found is None:
+            return
+        location = found.location().rstrip("/")
+        notes = [files.read_json(path) for path in files.files(BATCHES) if path.endswith(".json")]
+        orphans = table.orphans([f"{location}/{path}" for note in notes for path in note["files"]])
+        if orphans:
+            run.facts["orphan files"] = f"{len(orphans)} (--repair deletes them)"
+        if self.repair:
+            for path in orphans:
+                found.io.delete(path)
+            run.facts["orphan files"] = f"{len(orphans)} deleted"
 
     def _verdicts(self, run: Run, described: Mapping[str, Any]) -> tuple[DataFrame, Record | None, Record | None]:
         """Return a verdict for each sequence, and the archive's record before and after its files were listed."""

@@ -25,6 +25,7 @@ from jetlake.client.tables.message_columns import MessageColumns
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.errors import ConfigError, DataLossError, OffsetError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.lake.iceberg import IcebergTable, TableAddress, stream_files
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.subjects import compile_matcher, is_subset
 from jetlake.spark.options.source_options import SourceOptions, partitions_max, pinned_partitions
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 NOTES = "_jetlake"
 """The directory of metadata inside an archive; readers of files skip names with an underscore."""
-_FORMATS = ("parquet", "delta")
+_FORMATS = ("parquet", "delta", "iceberg")
 _LISTINGS_MAX = 5
 _BATCH = re.compile(r"batch-(\d+)")
 
@@ -72,6 +73,10 @@ def open_lake(path: str, stream: str, subjects: tuple[str, ...]) -> Lake:
         raise ConfigError(f"option archive={path!r}: the archive has not finished its first batch yet")
     if described["format"] == "delta":
         files = {f"{root}/{file}": 0 for file in delta_files(path)}
+    elif described["format"] == "iceberg":
+        files = stream_files(
+            IcebergTable(TableAddress(path, described["catalog"], described["table"]), "").require(), stream
+        )
     else:
         files = _files(path, system, root, batch)
     return Lake(offset, tuple(sorted(files.items())))
@@ -83,7 +88,7 @@ def _check_description(path: str, described: dict[str, Any], stream: str, subjec
     if described.get("stream") != stream:
         reason = f"it holds stream {described.get('stream')}, not {stream}"
     elif described.get("format") not in _FORMATS:
-        reason = f"its format is {described.get('format')}; together with the stream {' and '.join(_FORMATS)} are read"
+        reason = f"its format is {described.get('format')}; together with the stream {', '.join(_FORMATS)} are read"
     elif described.get("start", "earliest") != "earliest":
         reason = f"it begins at {described['start']}, and what was before that it never had"
     elif archived and not all(any(is_subset(s.encode(), a) for a in archived) for s in subjects or (">",)):
@@ -284,7 +289,7 @@ def _statistics(group: Any, name: str) -> Any:
 
 
 def _needed(columns: set[str], present: set[str]) -> list[str]:
-    names = ["sequence", "timestamp", "subject"]
+    names = ["stream", "sequence", "timestamp", "subject"]
     if columns & _HEADER_COLUMNS:
         names.append("headers_raw" if "headers_raw" in present else "headers")
     if columns & _DATA_COLUMNS:
@@ -301,6 +306,8 @@ def _messages(batch: pa.RecordBatch, partition: LakePartition) -> MessageColumns
     time_us = time.cast(pa.timestamp("us", tz=time.type.tz)).cast(pa.int64())
     sequence = batch.column("sequence")
     keep = pc.and_(pc.greater_equal(sequence, wanted.first), pc.less(sequence, wanted.end))
+    # A table may hold several archives, and rows of nobody's.
+    keep = pc.and_(keep, pc.equal(batch.column("stream"), partition.stream))
     if wanted.since_us is not None:
         keep = pc.and_(keep, pc.greater_equal(time_us, wanted.since_us))
     if wanted.until_us is not None:

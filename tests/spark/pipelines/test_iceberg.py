@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyiceberg.utils.config import Config
+
+from jetlake.errors import ConfigError, SparkError
+from jetlake.lake.iceberg import IcebergTable, open_catalog
+from jetlake.spark.pipelines.archive import Archive, Partitioning
+from jetlake.spark.pipelines.iceberg_sink import IcebergSink
+from jetlake.spark.pipelines.verify import Verify
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def planner(monkeypatch):
+    """Polars warns of a planner that is not installed."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
+def table_of(lake, name="lake.orders"):
+    return open_catalog(lake.parent / "catalog.db").load_table(name)
+
+
+def broken(*_):
+    raise OSError("broken off")
+
+
+def test_an_iceberg_table_holds_every_message_once(spark, own_server, run_on, tmp_path):
+    import polars
+
+    admin = own_server.admin()
+    admin.create_stream("ORDERS", subjects=["orders.>"])
+    admin.publish([(f"orders.{number % 3}.x", b"%d" % number, {"N": str(number)}) for number in range(900)])
+    lake = tmp_path / "lake" / "orders"
+    archive = Archive("ORDERS", str(lake), "iceberg", Partitioning(("date", "subject_root"), 2))
+    run_on(own_server, archive, batch_messages=300, stop_after=1)
+    run_on(own_server, archive, batch_messages=300)
+    table = table_of(lake)
+    assert [field.name for field in table.spec().fields] == ["date", "subject_root"]
+    assert [field.source_id for field in table.sort_order().fields] == [table.schema().find_field("sequence").field_id]
+    rows = table.scan().to_arrow().sort_by("sequence").to_pylist()
+    assert [row["sequence"] for row in rows] == list(range(1, 901))
+    assert rows[7]["data"] == b"7"
+    assert rows[7]["headers"] == [("N", ["7"])]
+    assert rows[7]["subject_root"] == "orders.1"
+    assert polars.scan_iceberg(table).filter(polars.col("sequence") > 890).collect().height == 10
+    assert dict(run_on(own_server, Verify("ORDERS", str(lake))).summary.facts) == {"the same": 900}
+
+
+def test_a_batch_is_committed_once_whatever_breaks_off(spark, server_of, run_on, tmp_path, monkeypatch):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 30)
+    lake = tmp_path / "lake" / "a"
+    archive = Archive("A", str(lake), "iceberg", Partitioning(()))
+    # Files were written and noted, and nothing was committed.
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergTable, "append", broken)
+        with pytest.raises(SparkError, match="broken off"):
+            run_on(server, archive)
+    # The stream loses them; they are aside, and are committed.
+    admin.api("STREAM.PURGE.A", {"seq": 11})
+    # Committed, and Spark does not know it: another writer commits before the batch is repeated.
+    committed = IcebergSink._append
+
+    def commit_and_break(self, note, batch):
+        committed(self, note, batch)
+        other = self.table.require()
+        other.append(other.scan().to_arrow().slice(0, 1).set_column(0, "stream", pa.array(["FOREIGN"])))
+        raise OSError("broken off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergSink, "_append", commit_and_break)
+        with pytest.raises(SparkError, match="broken off"):
+            run_on(server, archive)
+    run_on(server, archive)
+    table = table_of(lake, "lake.a")
+    rows = table.scan(row_filter="stream = 'A'").to_arrow()
+    assert sorted(rows["sequence"].to_pylist()) == list(range(1, 31))
+    assert table.scan().count() == 31
+    with pytest.raises(SparkError, match="1 never archived"):
+        run_on(server, Verify("A", str(lake)))
+
+
+def test_files_of_a_broken_attempt_are_found_and_deleted(spark, server_of, run_on, tmp_path):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 10)
+    lake = tmp_path / "lake" / "a"
+    archive = Archive("A", str(lake), "iceberg", Partitioning(()))
+    run_on(server, archive)
+    (ours,) = lake.glob("data/*/00000000/*.parquet")
+    left = ours.with_name("left.parquet")
+    left.write_bytes(ours.read_bytes())
+    foreign = lake / "data" / "foreign.parquet"
+    foreign.write_bytes(ours.read_bytes())
+    assert dict(run_on(server, Verify("A", str(lake))).summary.facts) == {
+        "orphan files": "1 (--repair deletes them)",
+        "the same": 10,
+    }
+    assert run_on(server, Verify("A", str(lake), repair=True)).summary.facts[0] == ("orphan files", "1 deleted")
+    assert (ours.exists(), left.exists(), foreign.exists()) == (True, False, True)
+
+
+def test_a_table_that_is_not_as_it_was_is_refused(spark, server_of, run_on, tmp_path):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 10)
+    lake = tmp_path / "lake" / "a"
+    archive = Archive("A", str(lake), "iceberg", Partitioning(()))
+    run_on(server, archive)
+    first = table_of(lake, "lake.a").current_snapshot().snapshot_id
+    admin.fill("A", 10)
+    run_on(server, archive)
+    table = table_of(lake, "lake.a")
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    admin.fill("A", 10)
+    with pytest.raises(SparkError, match="rolled back"):
+        run_on(server, archive)
+    catalog = open_catalog(lake.parent / "catalog.db")
+    catalog.drop_table("lake.a")
+    with pytest.raises(SparkError, match="gone from its catalog"):
+        run_on(server, archive)
+    catalog.create_table("lake.mine", pa.schema([("x", pa.int64())]))
+    with pytest.raises(ConfigError, match="not created by an archive"):
+        run_on(server, Archive("A", str(lake.with_name("other")), "iceberg", table="lake.mine"))
+
+
+def test_two_streams_share_a_table(spark, server_of, run_on, tmp_path, monkeypatch):
+    server = server_of("embedded")
+    admin = server.admin()
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHARED__URI", f"sqlite:///{tmp_path}/shared.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHARED__WAREHOUSE", f"file://{tmp_path}")
+    # Read when pyiceberg is imported, which another test may have done.
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    archives = []
+    for stream in ("A", "B"):
+        admin.create_stream(stream)
+        admin.fill(stream, 20)
+        lake = str(tmp_path / stream)
+        archives.append(Archive(stream, lake, "iceberg", Partitioning(()), catalog="shared", table="lake.both"))
+    for archive in archives:
+        run_on(server, archive)
+    for archive in archives:
+        assert dict(run_on(server, Verify(archive.stream, archive.target)).summary.facts) == {"the same": 20}
+    with pytest.raises(ConfigError, match=r"partitioned by nothing, not by date"):
+        other = Archive(
+            "A", str(tmp_path / "C"), "iceberg", Partitioning(("date",)), catalog="shared", table="lake.both"
+        )
+        run_on(server, other)
+    with pytest.raises(ConfigError, match="'nowhere' can't be opened"):
+        run_on(server, Archive("A", str(tmp_path / "D"), "iceberg", catalog="nowhere"))
