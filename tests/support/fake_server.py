@@ -67,6 +67,9 @@ class FakeWire:
     async def writable(self):
         pass
 
+    async def written(self):
+        return not self.transport.unsent
+
     def start(self):
         pass
 

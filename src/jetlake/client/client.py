@@ -406,7 +406,10 @@ class Client:
             await self.close()
 
     async def close(self) -> None:
-        """Write what waits and close; subscriptions end. Use `drain` to let them finish."""
+        """Write what waits and close; subscriptions end. Use `drain` to let them finish.
+
+        A server that does not take what waits within two seconds is not waited for: `on_error` is told.
+        """
         self._connection.close()
         await self._connection.wait_closed()
 

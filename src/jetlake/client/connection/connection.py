@@ -214,8 +214,14 @@ class Connection(Outbox):
         self._callbacks.emit(self.options.on_closed)
 
     async def wait_closed(self) -> None:
-        """Wait until the connection is closed and the callbacks of its last events have run."""
+        """Wait until the connection is closed, its last bytes are written, and its last callbacks have run.
+
+        A server that does not take the last bytes is not waited for long; `on_error` is told.
+        """
         await asyncio.shield(self._closed)
+        if not await self._link.written():
+            lost = "the connection was closed, and the server has not taken the last messages: they may be lost"
+            self._callbacks.report(self.options.on_error, ConnectionClosedError(lost))
         await self._callbacks.finish()
 
     async def wind_down(self) -> None:

@@ -75,6 +75,7 @@ class ServerLink:
         self._reconnect_task: asyncio.Task[None] | None = None
         self._connected_at = 0.0
         self._state_changed: asyncio.Future[None] | None = None
+        self._closing: WireProtocol | None = None
         self.state = ConnectionState.CONNECTING
         self.wire: WireProtocol | None = None
         self.address: ServerAddress | None = None
@@ -261,4 +262,10 @@ class ServerLink:
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.close()
+            self._closing = wire
         self._wake()
+
+    async def written(self) -> bool:
+        """Wait, not for long, until what was buffered at `close` is written; False if the server did not take it."""
+        closing, self._closing = self._closing, None
+        return closing is None or await closing.written()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WRITE_BUFFER_HIGH = 256 * 1024
 # As long as asyncio waits for the end of TLS.
 _CLOSE_S = 30.0
+# And how long a caller of `close` waits for it: a program that ends then takes the rest along.
+_CLOSE_WAIT_S = 2.0
 
 # asyncio allocates 256 KiB for every read and frees most of it. glibc maps blocks of that size from the system,
 # which costs more than the read itself, until a larger one was freed; later ones come from the heap.
@@ -52,6 +54,7 @@ class WireProtocol(asyncio.Protocol):
         self._failure: Exception | None = None
         self._resumed: asyncio.Future[None] | None = None
         self._cut_off: asyncio.TimerHandle | None = None
+        self._written: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
 
     async def greet(self, options: ConnectOptions, address: ServerAddress, *, secure: bool) -> ServerInfo:
@@ -115,6 +118,8 @@ class WireProtocol(asyncio.Protocol):
         self.resume_writing()
         if self._cut_off is not None:
             self._cut_off.cancel()
+        if self._written is not None and not self._written.done():
+            self._written.set_result(None)
         error = exc or ClientConnectionError("the server closed the connection")
         if self._is_started:
             self._on_lost(self, exc)
@@ -154,6 +159,13 @@ class WireProtocol(asyncio.Protocol):
             self.transport.close()
             if self.transport.get_write_buffer_size():
                 self._cut_off = self._loop.call_later(_CLOSE_S, self.transport.abort)
+                self._written = self._loop.create_future()
+
+    async def written(self) -> bool:
+        """Wait, not for long, until what was buffered at `close` is written; False if the server did not take it."""
+        if self._written is not None:
+            await asyncio.wait([self._written], timeout=_CLOSE_WAIT_S)
+        return self._written is None or self._written.done()
 
     def abort(self, error: Exception) -> None:
         """Close at once; nothing that is buffered is written."""

@@ -874,6 +874,15 @@ async def test_close_writes_what_waits(fake, clock):
             await use()
 
 
+async def test_close_tells_of_last_words_that_the_server_does_not_take(fake, clock):
+    errors = []
+    client = await fake.connect(on_error=errors.append)
+    fake.wire.transport.unsent = 10
+    await client.close()
+    assert [type(error) for error in errors] == [ConnectionClosedError]
+    assert "may be lost" in str(errors[0])
+
+
 async def test_close_while_reconnecting(fake, clock):
     client = await fake.connect()
     fake.is_down = True

@@ -1,5 +1,6 @@
 """The wire: how it ends, and what importing it costs, and saves, a program."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -49,14 +50,18 @@ async def test_a_server_that_reads_no_more_is_cut_off(clock, is_read):
     wire.start()
     wire.write(bytes(4 * 1024 * 1024))
     wire.close()
+    written = asyncio.create_task(wire.written())
     await clock.settle()
     assert not lost
+    assert not written.done()
     received = 0
     if is_read:
         while received < 4 * 1024 * 1024:
             received += len(theirs.recv(1024 * 1024))
             await clock.settle()
-    await clock.advance(30)
+    await clock.advance(2)
+    assert await written == is_read
+    await clock.advance(28)
     assert lost == [None]
     assert not [handle for handle in clock._scheduled if not handle.cancelled()]
     theirs.close()
