@@ -1,10 +1,11 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark test-cluster soak bench docs test-pythons clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak bench docs test-pythons clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
 HISTORIES ?= 1000
+SEEDS ?= 100
 SECONDS ?= 60
 KILLS ?= 20
 CUTS ?= 200
@@ -51,6 +52,9 @@ simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
 
 simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
 	@$(BIN)/python -m tests.spark.model.run_spark --seed $(SEED) --histories $(HISTORIES)
+
+world: setup ## run whole worlds from seeds: servers, clients, network, disks and faults (SEEDS=100 SEED=1, or SECONDS=600)
+	@$(BIN)/python -m tests.world.run_world --seed $(SEED) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS),--seeds $(SEEDS))
 
 test-cluster: setup ## kill, freeze and cut off the servers of a nats-server cluster under load (KILLS=20, under 15 min)
 	@CLUSTER_KILLS=$(KILLS) tools/test_cluster.sh

@@ -1,0 +1,330 @@
+"""One history: a world, servers that come and go, clients at work, a calm end, and the checks.
+
+Every decision comes from the seed. What a step does depends on the seed and the step's own name only, so that a
+history without some of its steps or faults is still a history: that is how a failing one is shortened.
+"""
+
+import asyncio
+from random import Random
+
+from tests.world.book import BrokenPromiseError
+from tests.world.servers import ServerMachine
+from tests.world.workload import CLIENT_KINDS, Setup
+from tests.world.world import Process, World
+
+__all__ = ["History"]
+
+SETTLE_S = 150
+"""How long anything may take once the world is calm."""
+
+
+class History:
+    """A history from its seed.
+
+    Args:
+        skip: names of steps and faults that do not happen.
+        keeps_trace: the whole trace is kept, and not its end alone.
+        faults: False leaves every fault out.
+    """
+
+    def __init__(self, seed, *, skip=(), keeps_trace=False, faults=True):
+        self.seed = seed
+        self.skip = frozenset(skip)
+        self.world = World(seed, keeps_trace=keeps_trace)
+        self.has_faults = faults
+        self.random = Random(f"{seed} history")
+        self.steps = []
+        self.faults = []
+        self.clients = []
+        self.servers = []
+
+    def chance(self, name):
+        """Random numbers of one name's own."""
+        return Random(f"{self.seed} {name}")
+
+    def run(self):
+        """Run it to its end; raises when a promise is broken."""
+        return self.world.run(self._conduct)
+
+    # The conductor
+
+    def _wait(self, what, is_done, seconds=SETTLE_S):
+        scheduler = self.world.scheduler
+        deadline_ns = scheduler.now_ns + int(seconds * 1e9)
+        while not is_done():
+            if scheduler.now_ns > deadline_ns:
+                raise BrokenPromiseError(f"{what} did not come within {seconds} s{self._stuck()}")
+            scheduler.sleep(0.01)
+            self._check_defects()
+
+    def _stuck(self):
+        return "".join(f"; {client.name} is at {client.where()}" for client in self.clients if not client.has_ended)
+
+    def _check_defects(self):
+        world = self.world
+        if world.defects:
+            message, error = world.defects[0]
+            raise BrokenPromiseError(f"an event loop was told: {message}") from error
+        for server in self.servers:
+            if server.server is not None and server.server.defects:
+                raise BrokenPromiseError(f"{server.name} had an internal error: {server.log_lines[-5:]}")
+
+    def _conduct(self):
+        world, random = self.world, self.random
+        hub = ServerMachine(world, "hub", sync_interval_s=None)
+        self.hub = hub
+        self.servers = [hub]
+        hub.start()
+        self._wait("the server's start", hub.is_ready)
+        self.setup = Setup(self)
+        self._run_client("setup", self.setup.run)
+        kinds = list(CLIENT_KINDS)
+        for number in range(random.randrange(1, 4)):
+            self._start_client(f"c{number}", kinds[number % len(kinds)])
+        self.is_calm = False
+        world.scheduler.sleep(0.05)
+        if self.has_faults:
+            self._make_faults()
+        else:
+            world.scheduler.sleep(random.choice((5, 10, 20)))
+        self._calm()
+        self._wait("the end of the clients' work", lambda: all(client.has_ended for client in self.clients))
+        for client in self.clients:
+            if client.error is not None:
+                raise client.error
+        self._run_client("verifier", self.setup.verify)
+        self._end()
+        return world
+
+    def _run_client(self, name, work):
+        runner = ClientProcess(self, name, work)
+        self.clients.append(runner)
+        runner.start()
+        self._wait(f"the end of {name}", lambda: runner.has_ended)
+        self.clients.remove(runner)
+        if runner.error is not None:
+            raise runner.error
+
+    def _start_client(self, name, kind):
+        client = ClientProcess(self, name, lambda: kind(self, name).run())
+        self.clients.append(client)
+        client.start()
+
+    # Faults
+
+    def _make_faults(self):
+        """Let things go wrong for a while."""
+        world, random = self.world, self.random
+        enabled = [fault for fault in FAULTS if random.random() < 0.6]
+        for number in range(random.randrange(0, 9)):
+            wait_s, fault, chance = random.uniform(0.05, 3), random.choice(enabled or FAULTS), random.random()
+            world.scheduler.sleep(wait_s)
+            self._check_defects()
+            name = f"fault.{number}"
+            self.faults.append(name)
+            if name in self.skip:
+                continue
+            world.count(f"fault {fault.__name__}")
+            fault(self, Random(f"{self.seed} {name} {chance}"))
+        world.scheduler.sleep(random.uniform(0.5, 4))
+
+    def _calm(self):
+        world = self.world
+        world.trace("--- calm")
+        world.network.heal()
+        for machine in world.machines.values():
+            if not machine.is_on:
+                machine.power_on()
+            machine.disk.fault = None
+            machine.disk.capacity = None
+            machine.disk.cut_at = None
+            machine.sync_s = 0.004
+            for process in machine.processes:
+                process.resume()
+        for server in self.servers:
+            self.ensure_up(server)
+        self.is_calm = True
+
+    def ensure_up(self, server):
+        """Start a server that is down or going down."""
+        if server.server is not None and server.server.engine is None:
+            self._wait(f"the stop of {server.name}", server.has_ended)
+        is_starting = server.process is not None and server.server is None and server.process.is_alive
+        if server.has_ended() and not is_starting:
+            server.server = None
+            server.start()
+        self._wait(f"the start of {server.name}", server.is_ready)
+
+    # The end
+
+    def _end(self):
+        """Stop everything, and look for what is left."""
+        world = self.world
+        # A server learns of connections that were cut in silence by its own pings.
+        self._wait("the end of all connections", lambda: not any(server.server.connections for server in self.servers))
+        if links := world.network.open_links():
+            raise BrokenPromiseError(f"connections are left: {[str(link) for link in links]}")
+        for server in self.servers:
+            server.stop()
+        self._wait("the servers' stop", lambda: all(server.has_ended() for server in self.servers))
+        world.scheduler.sleep(1)
+        self._check_defects()
+        for server in self.servers:
+            if handles := server.machine.disk.open_handles():
+                raise BrokenPromiseError(f"{server.name} left {handles} files open")
+            left = list(server.process.ends)
+            if left:
+                raise BrokenPromiseError(f"{server.name} left sockets open: {left}")
+
+
+class ClientProcess:
+    """A process with an asyncio loop that runs a client's work.
+
+    Attributes:
+        error: how the work failed.
+    """
+
+    def __init__(self, history, name, work):
+        self.history = history
+        self.name = name
+        self.has_ended = False
+        self.error = None
+        self._work = work
+        self._task = None
+        machine = history.world.machines.get(f"m-{name}") or history.world.machine(f"m-{name}")
+        self.process = Process(machine, name)
+
+    def start(self):
+        async def run():
+            self._task = asyncio.current_task()
+            try:
+                await self._work()
+                await asyncio.sleep(0.01)
+                left = asyncio.all_tasks() - {asyncio.current_task()}
+                if left:
+                    raise BrokenPromiseError(f"{self.name} left tasks behind: {left}")
+            except Exception as error:
+                self.error = error
+            self.has_ended = True
+
+        self.process.start_loop(run)
+
+    def where(self):
+        """Name the calls that its tasks wait in."""
+        loops = self.process.loops
+        tasks = [task for loop in loops for task in asyncio.all_tasks(loop)]
+        return [waits_at(task) for task in tasks]
+
+
+def waits_at(task):
+    """Where a task stands: the calls that wait for each other, the innermost last."""
+    places, waiting = [], task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}" if frame is not None else type(waiting).__name__)
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return " > ".join(places)
+
+
+# Faults: each does its damage, and repairs it itself unless the calm does
+
+
+def kill_server(history, random):
+    server = random.choice(history.servers)
+    server.kill()
+    history.world.scheduler.sleep(random.choice((0.001, 0.1, 1, 4)))
+    history.ensure_up(server)
+
+
+def power_cut(history, random):
+    server = random.choice(history.servers)
+    server.power_cut()
+    history.world.scheduler.sleep(random.choice((0.1, 1, 5)))
+    server.machine.power_on()
+    history.ensure_up(server)
+
+
+def restart_server(history, random):
+    server = random.choice(history.servers)
+    server.stop()
+    history.world.scheduler.sleep(random.choice((0, 0.002, 0.05)))
+    if random.random() < 0.2:
+        server.kill()
+    else:
+        history._wait("a stop", server.has_ended)
+    history.ensure_up(server)
+
+
+def pause_server(history, random):
+    server = random.choice(history.servers)
+    process = server.process
+    process.pause()
+    history.world.scheduler.sleep(random.choice((0.05, 0.5, 3, 7)))
+    process.resume()
+
+
+def reset_links(history, random):
+    for link in history.world.network.open_links():
+        if random.random() < 0.5:
+            history.world.trace(f"FAULT reset {link}")
+            link.reset()
+
+
+def cut_links(history, random):
+    for link in history.world.network.open_links():
+        if random.random() < 0.5:
+            history.world.trace(f"FAULT silent cut {link}")
+            link.cut()
+
+
+def stall_links(history, random):
+    for link in history.world.network.open_links():
+        if random.random() < 0.5:
+            history.world.trace(f"FAULT stall {link}")
+            link.stall(random.uniform(0.05, 3))
+
+
+def part_network(history, random):
+    machines = list(history.world.machines.values())
+    server = random.choice(history.servers).machine
+    for machine in machines:
+        if machine is not server and random.random() < 0.6:
+            history.world.trace(f"FAULT part {server.name} and {machine.name}")
+            history.world.network.part(server, machine)
+    history.world.scheduler.sleep(random.choice((0.2, 2, 6)))
+    history.world.network.parted.clear()
+    history.world.trace("FAULT parts heal")
+
+
+def slow_disk(history, random):
+    server = random.choice(history.servers)
+    server.machine.sync_s = random.choice((0.05, 0.4))
+    history.world.scheduler.sleep(random.uniform(0.2, 2))
+    server.machine.sync_s = 0.004
+
+
+def jump_clock(history, random):
+    machine = random.choice(history.servers).machine
+    machine.wall_offset_ns += int(random.choice((-3600, -10, -0.5, 0.5, 3, 20)) * 1e9)
+    history.world.trace(f"FAULT clock of {machine.name} is off by {machine.wall_offset_ns / 1e9:g} s")
+
+
+def fail_names(history, random):
+    history.world.network.dns_fails = True
+    history.world.scheduler.sleep(random.uniform(0.2, 2))
+    history.world.network.dns_fails = False
+
+
+FAULTS = [
+    kill_server,
+    power_cut,
+    restart_server,
+    pause_server,
+    reset_links,
+    cut_links,
+    stall_links,
+    part_network,
+    slow_disk,
+    jump_clock,
+    fail_names,
+]

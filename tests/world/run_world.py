@@ -1,0 +1,146 @@
+"""Run worlds: `python -m tests.world.run_world --seeds 1000 --seed 1`, or one again with its trace: `--seed 7 --trace`.
+
+Each seed runs in a forked process, so that every one begins with the same memory and takes what it leaves along.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+if os.environ.get("PYTHONHASHSEED") != "0":
+    # The order of sets is the hash's: a seed must find the same one in every run. So must addresses be.
+    import ctypes
+
+    os.environ["PYTHONHASHSEED"] = "0"
+    ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE
+    os.execv(sys.executable, [sys.executable, __file__, *sys.argv[1:]])
+sys.path.insert(0, str(HERE.parents[1]))
+
+from tests.world import interposed  # noqa: E402  # isort: skip
+import argparse  # noqa: E402
+import gc  # noqa: E402
+import pickle  # noqa: E402
+import random  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import traceback  # noqa: E402
+
+from jetlake.protocol import nuid  # noqa: E402
+from tests.world.history import History  # noqa: E402
+
+_wall = interposed._real["monotonic"]
+SEED_S = 120
+_kept = []
+
+
+def run_seed(seed, shift=0, **options):
+    """Run one history in this process, and return what came of it.
+
+    Args:
+        shift: so many objects are in memory before; nothing may depend on the addresses of objects.
+    """
+    gc.disable()
+    random.seed(seed)
+    _kept.append([object() for _ in range(shift)])
+    history = History(seed, **options)
+    interposed.enter(history.world)
+    nuid._shared.renew()
+    failure = None
+    try:
+        history.run()
+    except BaseException as error:
+        failure = "".join(traceback.format_exception(error))
+    for server in history.servers:
+        server.discard()
+    world = history.world
+    return {
+        "seed": seed,
+        "failure": failure,
+        "digest": world.digest.hexdigest(),
+        "counts": world.counts,
+        "steps": history.steps,
+        "faults": history.faults,
+        "turns": world.scheduler.steps,
+        "virtual_s": (world.scheduler.now_ns - 1_000_000_000_000) / 1e9,
+        "lines": [f"{(time_ns - 1_000_000_000_000) / 1e9:12.6f} {text}" for time_ns, text in world.lines],
+    }
+
+
+def run_forked(seed, **options):
+    """Run one history in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            outcome = run_seed(seed, **options)
+            interposed.enter(None)
+            with os.fdopen(writing, "wb") as file:
+                pickle.dump(outcome, file)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    data = bytearray()
+    deadline = _wall() + SEED_S
+    while select.select([reading], [], [], max(deadline - _wall(), 0))[0]:
+        piece = os.read(reading, 1 << 20)
+        if not piece:
+            break
+        data += piece
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.close(reading)
+    os.waitpid(child, 0)
+    if not data:
+        return {"seed": seed, "failure": f"seed {seed} did not end, or ended the process", "lines": [], "counts": {}}
+    return pickle.loads(data)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--seconds", type=float, help="go on for so long instead")
+    parser.add_argument("--trace", action="store_true", help="print who sent what when")
+    parser.add_argument("--skip", default="", help="steps and faults to leave out, with commas between them")
+    parser.add_argument("--digests", action="store_true", help="print the digest of every seed")
+    parser.add_argument("--shift", type=int, default=0, help="begin with so many objects in memory")
+    parser.add_argument("--here", action="store_true", help="run in this process, for a debugger")
+    arguments = parser.parse_args()
+    began, totals, failed = _wall(), {}, []
+    seed = arguments.seed
+    skip = frozenset(arguments.skip.split(",")) - {""}
+    while True:
+        run = run_seed if arguments.here else run_forked
+        outcome = run(seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift)
+        for name, number in outcome["counts"].items():
+            totals[name] = totals.get(name, 0) + number
+        if arguments.trace:
+            print(*outcome["lines"], sep="\n")
+        if outcome["failure"] is not None:
+            failed.append(seed)
+            print(f"seed {seed} FAILED\n{outcome['failure']}")
+            print(f"replay: python -m tests.world.run_world --seed {seed} --trace", flush=True)
+        elif arguments.seeds == 1 or arguments.digests:
+            digest, turns, virtual_s = outcome["digest"], outcome["turns"], outcome["virtual_s"]
+            print(f"seed {seed}: digest {digest}, {turns} turns, {virtual_s:.1f} s of its own time")
+        seed += 1
+        if arguments.seconds is not None:
+            if _wall() - began >= arguments.seconds:
+                break
+        elif seed >= arguments.seed + arguments.seeds:
+            break
+    elapsed = _wall() - began
+    count = seed - arguments.seed
+    print(", ".join(f"{number} {name}" for name, number in sorted(totals.items())))
+    print(
+        f"{count} seeds in {elapsed:.0f} s ({count / elapsed * 60:.0f} a minute), {len(failed)} failed: {failed[:20]}"
+    )
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The servers of a world: the real shell, started and started again on what its machine's disk holds."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from jetlake.server.config.options import JetStreamOptions, Options
+from jetlake.server.shell.log import Log
+from jetlake.server.shell.server import Server
+from tests.world.world import Process
+
+__all__ = ["ServerMachine"]
+
+_OPTIONS = {"host": "0.0.0.0", "port": 4222, "ping_interval_s": 10.0}
+
+
+class _WorldLog(Log):
+    """Log lines in the trace; errors of the server itself are kept."""
+
+    def __init__(self, owner, process):
+        self._owner = owner
+        self._process = process
+
+    def write(self, level, text):
+        self._owner.world.trace(f"{self._process.name} [{level}] {text}")
+        self._owner.log_lines.append((level, text))
+
+
+class ServerMachine:
+    """A machine that runs a server.
+
+    Attributes:
+        process: the server's process; None while it is down.
+        server: the server in it.
+    """
+
+    def __init__(self, world, name, *, domain="", options=None, **jetstream):
+        self.world = world
+        self.name = name
+        self.machine = world.machine(name)
+        self.log_lines = []
+        self.process = None
+        self.server = None
+        self.starts = 0
+        self.failed_start = None
+        self._folder = Path(tempfile.gettempdir()) / f"jetlake-world-{os.getpid():08d}" / name
+        (self._folder / "jetstream").mkdir(parents=True)
+        jetstream = JetStreamOptions(
+            store_dir=str(self._folder), max_storage=1 << 32, max_memory=1 << 30, domain=domain, **jetstream
+        )
+        self.options = Options(**{**_OPTIONS, **(options or {})}, server_name=name, jetstream=jetstream)
+
+    @property
+    def url(self):
+        return f"nats://{self.name}:4222"
+
+    def start(self):
+        """Start a server on what the disk holds; it is ready in a while."""
+        self.starts += 1
+        self.process = process = Process(self.machine, f"{self.name}/{self.starts}")
+        self.world.trace(f"start {process.name}")
+        log = _WorldLog(self, process)
+
+        async def serve():
+            server = Server(options=self.options, log=log)
+            await server.start()
+            self.server = server
+            await server.wait_stopped()
+
+        process.start_loop(serve)
+
+    def is_ready(self):
+        return self.process is not None and self.process.is_alive and self.server is not None and self.server.running
+
+    def kill(self):
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.machine.disk.kill()
+            self.process = self.server = None
+
+    def power_cut(self):
+        self.machine.power_cut()
+        self.process = self.server = None
+
+    def stop(self):
+        """Ask the server to stop; it does so in its own time."""
+        if self.is_ready():
+            server, loop = self.server, self.process.loops[0]
+            self.world.trace(f"FAULT stop {self.process.name}")
+            loop.call_soon_threadsafe(lambda: loop.create_task(server.stop()))
+
+    def has_ended(self):
+        return self.process is None or self.server is None or self.server.has_stopped
+
+    def discard(self):
+        shutil.rmtree(self._folder.parent, ignore_errors=True)
