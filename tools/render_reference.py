@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,9 @@ from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.schema import COLUMNS
 from jetlake.spark.sink.row_encoder import SINK_COLUMNS
+
+sys.path.insert(0, str(Path(__file__).parent))
+import configuration_keys  # A page's data that stands beside this file.
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -90,9 +94,34 @@ def _reply(route: Route) -> str:
 
 
 def configuration_page() -> str:
-    """Every field of streams and consumers, with the words that stand beside it in the code."""
+    """Every key of the configuration file, and every field of streams and consumers with its words in the code."""
     lines = [
-        "# Configuration of streams and consumers",
+        "# Configuration",
+        "",
+        "First the keys of the server's configuration file, then the fields of [streams and consumers](#streamconfig).",
+        "",
+        "## The configuration file",
+        "",
+        "`jetlake serve -c FILE` reads the file of nats-server: the same syntax, the same keys. All keys that",
+        "nats-server 2.15.1 knows are listed here, with all their names. A key *works*; or it is *refused*, and the",
+        "server does not start, because without it somebody would get in or something would be lost; or it is",
+        "*ignored* with a warning in the log, because nothing depends on it. An unknown key is refused.",
+        "`jetlake serve -t -c FILE` checks a file without starting; a test compares these tables with",
+        "what it says, and with `nats-server -t`.",
+        "Why clusters, gateways and MQTT are refused has [a page](../single-node.md).",
+        "",
+        "One key is this server's own: `index_cache` in `jetstream`, the memory for the index of full segments.",
+    ]
+    for section in configuration_keys.SECTIONS:
+        lines += ["", f"### {section.title}", "", "| key | what it is for | here |", "|---|---|---|"]
+        for key in section.keys:
+            names = ", ".join(f"`{name}`" for name in key.names.split(", "))
+            outcome = configuration_keys.outcome_of(section, key)
+            here = f"{outcome.kind}: {outcome.reason}" if outcome.reason else outcome.kind
+            lines.append(f"| {names} | {_cell(key.meaning)} | {_cell(here)} |")
+    lines += [
+        "",
+        "## Streams and consumers",
         "",
         "The names are those of the wire. As keyword arguments of the client durations are seconds or `timedelta`; on",
         "the wire and on the values of `jetlake.model` they are nanoseconds. A field that is left out has its default.",

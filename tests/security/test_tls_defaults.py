@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from jetlake.server.config.cipher_suites import read_cipher_suites
+from jetlake.server.config.conf import parse_text
 from jetlake.server.config.options import TlsOptions
+from jetlake.server.config.section import Findings, Section
 from jetlake.server.shell.access.tls import server_context
 
 CERTIFICATES = Path(__file__).parents[1] / "conformance" / "certificates"
@@ -37,3 +40,15 @@ def test_more_can_be_asked_for_and_less_cannot():
 
 def test_clients_must_show_a_certificate_when_asked():
     assert server_context(TlsOptions(**files(), verify=True)).verify_mode == ssl.CERT_REQUIRED
+
+
+def test_ciphers_can_be_chosen_and_weak_ones_cannot():
+    context = server_context(TlsOptions(**files(), cipher_suites="ECDHE-RSA-AES256-GCM-SHA384"))
+    assert {c["name"] for c in context.get_ciphers() if c["protocol"] == "TLSv1.2"} == {"ECDHE-RSA-AES256-GCM-SHA384"}
+    for names, why in (
+        ('["TLS_RSA_WITH_RC4_128_SHA"]', "TLS_RSA_WITH_RC4_128_SHA is not supported"),
+        ("[]", "an empty list"),
+        ('["TLS_AES_128_GCM_SHA256"]', "use min_version 1.3"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            read_cipher_suites(Section(parse_text(f"cipher_suites: {names}"), Findings()))

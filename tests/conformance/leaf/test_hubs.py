@@ -1,6 +1,7 @@
 """The hub of leaf nodes: chains, loops, permissions, limits and a leaf node that misbehaves, on either server."""
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack
 
 import pytest
@@ -359,3 +360,42 @@ async def test_a_leaf_node_joins_over_websocket(serve, clients):
         await at_hub.jetstream(domain="edge").create_stream("ES", subjects=["es"])
     finally:
         await leaf.discard()
+
+
+@pytest.mark.parametrize("kind", ["embedded"], indirect=True)
+async def test_mqtt_devices_publish_through_a_nats_server_that_joins(serve, clients):
+    """What the page about refused keys recommends."""
+    hub = await serve(HUB)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        mqtt_port = free.getsockname()[1]
+    broker = make_server(
+        "nats-server",
+        'server_name: broker\njetstream { store_dir: "STORE_DIR", domain: broker }\n'
+        f'mqtt {{ listen: "127.0.0.1:{mqtt_port}" }}\n'
+        f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:{await leaf_port(hub)}" }} ] }}\n',
+    )
+    try:
+        await broker.start()
+        await has_leafs(hub, 1)
+        client = await clients(hub)
+        await client.jetstream().create_stream("DEVICES", subjects=["devices.>"])
+
+        async def knows():
+            return "devices.>" in await wanted(broker)
+
+        await until(knows, JOIN_S)
+        reader, writer = await asyncio.open_connection("127.0.0.1", mqtt_port)
+        writer.write(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01d")  # CONNECT of client "d", clean session
+        async with asyncio.timeout(30):
+            assert await reader.readexactly(4) == b"\x20\x02\x00\x00"  # CONNACK
+        writer.write(b"\x30\x10\x00\x0bdevices/one" + b"on!")  # PUBLISH, at most once
+        stream = await client.jetstream().stream("DEVICES")
+
+        async def is_stored():
+            return (await stream.info()).state.messages == 1
+
+        await until(is_stored)
+        assert (await stream.get(1)).subject == "devices.one"
+        writer.close()
+    finally:
+        await broker.discard()

@@ -59,6 +59,10 @@ class LeafTls(Struct, frozen=True, kw_only=True):
     handshake_first: bool = False
     """The handshake comes before the hub's INFO."""
     timeout_s: float = 2.0
+    min_version: str = ""
+    """The least TLS version, `1.2` or `1.3`; empty = the library's own."""
+    cipher_suites: str = ""
+    """The ciphers of TLS 1.2 by OpenSSL's names; empty = the library's own."""
 
     def __post_init__(self) -> None:
         if bool(self.cert_file) != bool(self.key_file):

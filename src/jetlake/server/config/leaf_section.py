@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jetlake.errors import ConfigError
+from jetlake.server.config.cipher_suites import read_cipher_suites
 from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, LeafTls, parse_leaf_url
 from jetlake.server.config.options import GLOBAL_ACCOUNT, TlsOptions, User
 from jetlake.server.config.secret import Secret
@@ -27,7 +28,11 @@ def read_leafnodes(section: Section, read_tls: Callable[[Section], TlsOptions]) 
     """
     listen = _read_listen(section, read_tls)
     section.ignore("leaf connections are not compressed here", "compression")
-    section.ignore("it only tunes nats-server", "write_deadline", "write_timeout")
+    section.ignore(
+        "leaf connections have the `write_deadline` of clients, and end when it passes",
+        "write_deadline",
+        "write_timeout",
+    )
     section.ignore("it keeps addresses from the other servers of a cluster; there are none here", "no_advertise")
     found = section.find("remotes", "remote")
     entries = found.data if found is not None and isinstance(found.data, list) else [found] if found is not None else []
@@ -122,7 +127,13 @@ def _user(section: Section, user: str, password: str, nkey: str, account: str) -
 def _read_remote(section: Section) -> LeafRemote | None:
     """Read one remote; None for one that is disabled."""
     section.refuse("this server is always the spoke of a leaf connection", "hub")
-    section.refuse("it is not known here", "isolate", "isolate_leafnode_interest", "request_isolation", "proxy")
+    section.refuse(
+        "the hub would send more than it asks for: set it at the hub",
+        "isolate",
+        "isolate_leafnode_interest",
+        "request_isolation",
+    )
+    section.refuse("hubs are dialled directly", "proxy")
     section.ignore("leaf connections are not compressed here", "compression")
     section.ignore("leaf connections go over TCP here", "ws_compression", "ws_compress", "ws_no_masking", "ws_no_mask")
     section.ignore("nothing is migrated between servers here", "jetstream_cluster_migrate", "js_cluster_migrate")
@@ -149,8 +160,11 @@ def _read_remote(section: Section) -> LeafRemote | None:
 
 
 def _read_tls(section: Section) -> LeafTls:
-    section.refuse("the hub's certificate would be checked less than it asks for", "pinned_certs", "cert_match")
-    section.ignore("this server does not have it", "cipher_suites", "curve_preferences", "min_version", "verify")
+    section.refuse(
+        "the hub's certificate would be checked less than it asks for", "pinned_certs", "ocsp_peer", "cert_match"
+    )
+    section.ignore("the curves are OpenSSL's, none of which is weak", "curve_preferences")
+    section.ignore("the hub's certificate is always checked, but for `insecure`", "verify")
     settings: dict[str, Any] = {
         "ca_file": section.string("ca_file"),
         "cert_file": section.string("cert_file"),
@@ -158,6 +172,8 @@ def _read_tls(section: Section) -> LeafTls:
         "insecure": section.boolean("insecure"),
         "handshake_first": section.boolean("handshake_first", "first", "immediate"),
         "timeout_s": section.seconds("timeout", default=2.0),
+        "min_version": section.string("min_version"),
+        "cipher_suites": read_cipher_suites(section),
     }
     section.finish()
     with _placed(section):

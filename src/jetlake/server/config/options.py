@@ -162,6 +162,8 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     """With handshake_first: INFO goes out in the clear when the client has said nothing for so long; 0 = never."""
     min_version: str = ""
     """The least TLS version, `1.2` or `1.3`; empty = the library's own."""
+    cipher_suites: str = ""
+    """The ciphers of TLS 1.2 by OpenSSL's names; empty = the library's own."""
 
 
 class WebSocketOptions(Struct, frozen=True, kw_only=True):

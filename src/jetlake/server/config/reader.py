@@ -11,6 +11,7 @@ from typing import Any
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import parse_duration, seconds
+from jetlake.server.config.cipher_suites import read_cipher_suites
 from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.leaf_section import read_leafnodes
 from jetlake.server.config.mappings_reader import read_mappings
@@ -32,38 +33,46 @@ _LAME_DUCK_MIN_S = 30.0
 _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
 
-# Keys without effect: they only tune nats-server.
-_IGNORED = (
-    "default_js_domain",
-    "server_metadata",
-    "prof_port",
-    "prof_block_rate",
-    "connect_error_reports",
-    "reconnect_error_reports",
-    "disable_sublist_cache",
-    "sublist_cache",
-    "no_system_account",
-    "no_system",
-    "no_sys_acc",
-    "no_sys_account",
-    "syslog",
-    "remote_syslog",
-    "trace_verbose",
-    "trace_headers",
-    "logfile_max_num",
-    "log_max_num",
-    "logfile_max",
-    "max_closed_clients",
-    "max_sub_tokens",
-    "no_fast_producer_stall",
-    "write_timeout",
-    "account_token_position",
-    "jetstream_request_queue_limit",
-    "ocsp",
-    "ocsp_cache",
-    "proxies",
-    "nonce_size",
-)
+# Keys without effect, and why nothing is lost without it.
+_CLUSTER_ONLY = "it is about several servers; this one is a single node"
+_GO_ONLY = "it looks into nats-server's own program"
+_IGNORED = {
+    "this server staples no answers: a client that demands them does not connect": ("ocsp",),
+    "nothing is asked of OCSP responders here": ("ocsp_cache",),
+    "domains are set by `domain` of each server here": ("default_js_domain",),
+    "the system account is always there, and empty unless users are put into it": (
+        "no_system_account",
+        "no_system",
+        "no_sys_acc",
+        "no_sys_account",
+    ),
+    _CLUSTER_ONLY: ("server_metadata", "connect_error_reports", "reconnect_error_reports"),
+    _GO_ONLY: ("prof_port", "prof_block_rate"),
+    "routes are cached here by other means": ("disable_sublist_cache", "sublist_cache"),
+    "subjects are as long as `max_control_line` lets them be": ("max_sub_tokens", "max_subscription_tokens"),
+    "a thousand are remembered": ("max_closed_clients",),
+    "a publisher that is too fast for its subscribers is slowed down": ("no_fast_producer_stall",),
+    "a connection whose write takes too long is ended": ("write_timeout",),
+    "the log goes to standard error, or to `log_file`": ("syslog", "remote_syslog"),
+    "one older log file is kept": ("logfile_max_num", "log_max_num", "logfile_max"),
+    "a trace shows whole frames of all accounts": ("trace_verbose", "trace_headers"),
+    "nonces have their own length": ("nonce_size",),
+    "requests wait in a queue of the connection that sent them": ("jetstream_request_queue_limit",),
+    "it belongs to an export": ("account_token_position",),
+}
+_CERTIFICATE_STORE = ("cert_store", "cert_match_by", "cert_match", "cert_match_skip_invalid", "ca_certs_match")
+_JETSTREAM_IGNORED = {
+    _CLUSTER_ONLY: (
+        "unique_tag",
+        "max_outstanding_catchup",
+        "extension_hint",
+        "meta_compact",
+        "meta_compact_size",
+        "meta_compact_sync",
+    ),
+    "what waits is bounded by `max_pending` of each connection": ("max_buffered_size", "max_buffered_msgs"),
+    "requests wait in a queue of the connection that sent them": ("request_queue_limit", "info_queue_limit"),
+}
 _OTHER_SERVERS = ("cluster", "gateway")
 
 
@@ -93,9 +102,11 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     _read_logging(section, options)
     _read_jetstream(section, options)
     section.refuse("this server is a single node; for several, use nats-server", *_OTHER_SERVERS)
-    section.refuse("this server speaks NATS only", "mqtt")
+    section.refuse("this server speaks NATS only; for MQTT, use nats-server", "mqtt")
+    section.refuse(_INSECURE, "proxies")
     section.refuse("let the proxy pass connections on as they are", "proxy_protocol")
-    section.ignore(_NOT_BUILT, *_IGNORED)
+    for why, names in _IGNORED.items():
+        section.ignore(why, *names)
     section.finish()
     return options, findings
 
@@ -207,8 +218,11 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
 def _read_tls(section: Section) -> TlsOptions:
     first, fallback_s = _read_handshake_first(section)
     maps = section.boolean("verify_and_map")
-    section.refuse(_INSECURE, "pinned_certs", "verify_cert_and_check_known_urls")
-    section.ignore(_NOT_BUILT, "cipher_suites", "curve_preferences", "connection_rate_limit", "ocsp_peer", "insecure")
+    section.refuse(_INSECURE, "pinned_certs", "verify_cert_and_check_known_urls", "ocsp_peer")
+    section.refuse("there is one certificate, in `cert_file`", "certs", *_CERTIFICATE_STORE)
+    section.ignore("the curves are OpenSSL's, none of which is weak", "curve_preferences")
+    section.ignore("unfinished handshakes are bounded by their number and time here", "connection_rate_limit")
+    section.ignore("it is for connections to other servers", "insecure")
     options = TlsOptions(
         cert_file=section.string("cert_file"),
         key_file=section.string("key_file"),
@@ -219,6 +233,7 @@ def _read_tls(section: Section) -> TlsOptions:
         handshake_first=first,
         handshake_first_fallback_s=fallback_s,
         min_version=section.string("min_version"),
+        cipher_suites=read_cipher_suites(section),
     )
     section.finish()
     if not options.cert_file:
@@ -320,6 +335,7 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         "prev_encryption_key",
         "prev_ek",
         "previous_key",
+        "tpm",
     )
     limits = section.section("limits")
     if limits is not None:
@@ -327,22 +343,10 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         settings["max_request_batch"] = limits.integer("max_request_batch", default=-1)
         settings["duplicate_window_s"] = limits.duration("duplicate_window", default=0.0)
         _read_batch_limits(limits.section("batch"), settings)
-        limits.ignore(_NOT_BUILT, "max_ha_assets")
+        limits.ignore(_CLUSTER_ONLY, "max_ha_assets")
         limits.finish()
-    section.ignore(
-        _NOT_BUILT,
-        "unique_tag",
-        "max_outstanding_catchup",
-        "max_buffered_size",
-        "max_buffered_msgs",
-        "request_queue_limit",
-        "info_queue_limit",
-        "extension_hint",
-        "tpm",
-        "meta_compact",
-        "meta_compact_size",
-        "meta_compact_sync",
-    )
+    for why, names in _JETSTREAM_IGNORED.items():
+        section.ignore(why, *names)
     section.finish()
     if not enabled:
         return None

@@ -50,7 +50,7 @@ def read_authorization(section: Section) -> Authorization:
     """Read a token, a single user or a list of users."""
     found = Authorization()
     defaults = _permissions(section.find("default_permissions"), section.findings)
-    section.refuse(_INSECURE, "auth_callout")
+    section.refuse(_INSECURE, "auth_callout", "proxy_required")
     if section.has("timeout"):
         found.timeout_s = section.seconds("timeout", default=2.0)
     token = section.string("token")
@@ -211,7 +211,8 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
                 trace=read_trace(inner.find("msg_trace", "trace_dest"), section.findings),
             )
         )
-        inner.ignore("only operators and clusters use it", "nkey", "cluster_traffic")
+        inner.ignore("only operators use it", "nkey")
+        inner.ignore("there is no traffic of a cluster", "cluster_traffic")
         inner.finish()
     return accounts, users
 
@@ -254,6 +255,6 @@ def _jetstream_limits(value: Value | None, findings: Findings) -> JetStreamLimit
         ),
         max_bytes_required=section.boolean("max_bytes_required", "max_stream_bytes", "max_bytes", default=False),
     )
-    section.ignore(_NOT_BUILT, "cluster_traffic")
+    section.ignore("there is no traffic of a cluster", "cluster_traffic")
     section.finish()
     return limits

@@ -37,10 +37,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
         ConfigError: a file is missing or malformed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if options.min_version:
-        if options.min_version not in _VERSIONS:
-            raise ConfigError(f"tls min_version must be 1.2 or 1.3, not {options.min_version!r}")
-        context.minimum_version = _VERSIONS[options.min_version]
+    _restrict(context, options)
     try:
         context.load_cert_chain(options.cert_file, options.key_file)
     except (OSError, ValueError) as error:
@@ -72,6 +69,7 @@ def client_context(options: LeafTls | None) -> ssl.SSLContext:
             context.load_verify_locations(options.ca_file)
         except (OSError, ValueError) as error:
             raise ConfigError(f"failed to parse root ca certificate: {_reason(error, options.ca_file)}") from None
+    _restrict(context, options)
     if options.cert_file:
         try:
             context.load_cert_chain(options.cert_file, options.key_file)
@@ -81,6 +79,18 @@ def client_context(options: LeafTls | None) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _restrict(context: ssl.SSLContext, options: TlsOptions | LeafTls) -> None:
+    if options.min_version:
+        if options.min_version not in _VERSIONS:
+            raise ConfigError(f"tls min_version must be 1.2 or 1.3, not {options.min_version!r}")
+        context.minimum_version = _VERSIONS[options.min_version]
+    if options.cipher_suites:
+        try:
+            context.set_ciphers(options.cipher_suites)
+        except ssl.SSLError:
+            raise ConfigError(f"this OpenSSL has none of the cipher suites {options.cipher_suites}") from None
 
 
 def _reason(error: Exception, path: str) -> str:
