@@ -20,7 +20,17 @@ CERTIFICATES = Path(__file__).parent.parent / "tests" / "conformance" / "certifi
 CERT = f'cert_file: "{CERTIFICATES}/server.pem", key_file: "{CERTIFICATES}/server-key.pem"'
 CA = f'ca_file: "{CERTIFICATES}/ca.pem"'
 
-JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.e30.c2ln"
+TRUSTED_KEY = "OCFIRY65OQE7DFP5KLNS2PF2LVZMUZYJX4OZIEQ36N2IQANUB5XVYOCS"
+# The operator of that key, with a seed that everybody may know.
+OPERATOR = (
+    "eyJ0eXAiOiAiSldUIiwgImFsZyI6ICJlZDI1NTE5LW5rZXkifQ.eyJpYXQiOiAxNzk1MDM0MTg5LCAiaXNzIjogIk9DRklSWTY1T"
+    "1FFN0RGUDVLTE5TMlBGMkxWWk1VWllKWDRPWklFUTM2TjJJUUFOVUI1WFZZT0NTIiwgIm5hbWUiOiAib3BlcmF0b3IiLCAic3ViI"
+    "jogIk9DRklSWTY1T1FFN0RGUDVLTE5TMlBGMkxWWk1VWllKWDRPWklFUTM2TjJJUUFOVUI1WFZZT0NTIiwgIm5hdHMiOiB7InR5c"
+    "GUiOiAib3BlcmF0b3IiLCAidmVyc2lvbiI6IDJ9LCAianRpIjogIkJWNlhTUklXNkNTU0xQQzVXUE9FTzczNFRFQzZENzdVRFBIQ"
+    "kUzQ0szQUZDMzdXR1ZXRFEifQ.G80LcvcF5nHG2ikItPKi1VNmwv4JHjJa4qP4E-bkq1nq-MQ3J7-IqIsvNn1LZ0b6ypL591u8U5"
+    "AL6GNRRG8aCw"
+)
+TRUSTING = f"trusted_keys: [{TRUSTED_KEY}], resolver: MEMORY"
 
 
 class Key(NamedTuple):
@@ -106,7 +116,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("no_auth_user", "a", "the user of clients without credentials", "", USERS),
             Key("system_account, system", '"$SYS"', "the account of the server's own subjects"),
             Key("no_system_account, no_system, no_sys_acc", "true", "turns that account off"),
-            Key("default_sentinel", f'"{JWT}"', "credentials of clients without any", checked=False),
+            Key("default_sentinel", f'"{OPERATOR}"', "credentials of clients without any", "", TRUSTING, checked=False),
             Key("mappings, maps", "{ a: b }", "where published messages really go"),
             Key("tls", f"{{ {CERT} }}", "TLS for clients"),
             Key("allow_non_tls", "true", "and clients without TLS", "", f"tls {{ {CERT} }}"),
@@ -129,12 +139,26 @@ SECTIONS: tuple[Section, ...] = (
                 "",
                 "accounts { A {} }",
             ),
-            Key("operator, operators, roots, root", f'"{JWT}"', "operators' JWTs", checked=False),
-            Key("trusted, trusted_keys", '"OA"', "operators' keys", checked=False),
-            Key("resolver, account_resolver, accounts_resolver", "MEMORY", "where accounts' JWTs are", checked=False),
-            Key("resolver_tls", "{}", "TLS of the resolver", checked=False),
-            Key("resolver_preload", "{}", "accounts' JWTs", checked=False),
-            Key("resolver_pinned_accounts", "[]", "accounts in the resolver", checked=False),
+            Key(
+                "operator, operators, roots, root",
+                f'"{OPERATOR}"',
+                "operators' JWTs",
+                "",
+                "resolver: MEMORY",
+                checked=False,
+            ),
+            Key("trusted, trusted_keys", f"[{TRUSTED_KEY}]", "operators' keys", "", "resolver: MEMORY", checked=False),
+            Key(
+                "resolver, account_resolver, accounts_resolver",
+                "MEMORY",
+                "where accounts' JWTs are",
+                "",
+                f"trusted_keys: [{TRUSTED_KEY}]",
+                checked=False,
+            ),
+            Key("resolver_tls", "{}", "TLS of the resolver", "", TRUSTING, checked=False),
+            Key("resolver_preload", "{}", "accounts' JWTs", "", TRUSTING, checked=False),
+            Key("resolver_pinned_accounts", "[]", "accounts in the resolver", "", TRUSTING, checked=False),
             Key("max_payload", "1MB", "the largest message"),
             Key("max_pending", "64MB", "what may wait for one connection"),
             Key("max_control_line", "4096", "the longest line"),
