@@ -212,7 +212,12 @@ SECTIONS: tuple[Section, ...] = (
                 "users [ { user: a, password: b } ]",
             ),
             Key("timeout", "2", "how long a client may take to authenticate"),
-            Key("auth_callout", "{ issuer: AA, auth_users: [ a ] }", "asks a service who may connect", checked=False),
+            Key(
+                "auth_callout",
+                "{ issuer: ABJHLOVMPA4CI6R5KLNGOB4GSLNIY7IOUPAJC4YFNDLQVIOBYQGUWVLA, auth_users: [ a ] }",
+                "asks a service who may connect",
+                checked=False,
+            ),
             Key(
                 "proxy_required",
                 "true",

@@ -13,6 +13,7 @@ from jetlake.errors import ConfigError
 if TYPE_CHECKING:
     from jetlake.server import Options
     from jetlake.server.engine.core.clock import Clock
+    from jetlake.server.shell.access.function import Authenticate
     from jetlake.server.shell.log import Log
 
 
@@ -35,6 +36,7 @@ class Server:
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
+        authenticate: decides who may connect, as in `jetlake.Server`; a coroutine function runs in the server's loop.
 
     Raises:
         ImportError: the packages of `jetlake[server]` are not installed.
@@ -54,6 +56,7 @@ class Server:
         options: Options | None = None,
         clock: Clock | None = None,
         log: Log | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         # Imported here: `jetlake.blocking` is there without the server's packages too.
         from jetlake import server
@@ -70,6 +73,7 @@ class Server:
             options=options,
             clock=clock,
             log=log,
+            authenticate=authenticate,
         )
         self._thread: LoopThread | None = None
 

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jetlake.server.config.options import Options as Options
+    from jetlake.server.config.options import Permissions as Permissions
+    from jetlake.server.config.options import SubjectPermissions as SubjectPermissions
+    from jetlake.server.shell.access.function import Access as Access
+    from jetlake.server.shell.access.function import ConnectRequest as ConnectRequest
     from jetlake.server.shell.server import Server as Server
 
-__all__ = ["Options", "Server"]
+__all__ = ["Access", "ConnectRequest", "Options", "Permissions", "Server", "SubjectPermissions"]
 
 
 def __getattr__(name: str) -> object:
@@ -21,10 +25,14 @@ def __getattr__(name: str) -> object:
         from jetlake.server.shell.server import Server
 
         return Server
-    if name == "Options":
-        from jetlake.server.config.options import Options
+    if name in ("Options", "Permissions", "SubjectPermissions"):
+        from jetlake.server.config import options
 
-        return Options
+        return getattr(options, name)
+    if name in ("Access", "ConnectRequest"):
+        from jetlake.server.shell.access import function
+
+        return getattr(function, name)
     raise AttributeError(f"module 'jetlake.server' has no attribute {name!r}")
 
 

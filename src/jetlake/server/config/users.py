@@ -9,6 +9,7 @@ from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.conf import Value
 from jetlake.server.config.mappings_reader import read_mappings
+from jetlake.server.config.operator_section import read_callout
 from jetlake.server.config.options import (
     GLOBAL_ACCOUNT,
     AccountOptions,
@@ -50,7 +51,8 @@ def read_authorization(section: Section) -> Authorization:
     """Read a token, a single user or a list of users."""
     found = Authorization()
     defaults = _permissions(section.find("default_permissions"), section.findings)
-    section.refuse(_INSECURE, "auth_callout", "proxy_required")
+    section.refuse(_INSECURE, "proxy_required")
+    found.callout = read_callout(section.section("auth_callout"), GLOBAL_ACCOUNT)
     if section.has("timeout"):
         found.timeout_s = section.seconds("timeout", default=2.0)
     token = section.string("token")

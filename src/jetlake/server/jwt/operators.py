@@ -143,8 +143,6 @@ class Operators:
             raise TokenError("subject does not match jwt content")
         if claims.iss not in self._trusted:
             raise TokenError("the account was not signed by a trusted operator")
-        if claims.nats.authorization.auth_users:
-            raise TokenError("an authorization service of an account is not supported")
         return claims
 
     def may_connect(self, account: str) -> bool:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.jwt.operators import Operators
+    from jetlake.server.shell.access.function import Authenticate, FunctionArbiter
     from jetlake.server.shell.jetstream import JetStreamService
     from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
     from jetlake.server.shell.monitoring.http import Monitoring
@@ -65,6 +66,8 @@ class Server:
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
+        authenticate: a plain or coroutine function that decides who may connect, beside the users of the options; it
+            gets a `ConnectRequest`, and returns an `Access`, True, or False. Default: the options decide.
         sockets: those that listen already; None = the server listens for clients when it has recovered.
     """
 
@@ -82,6 +85,7 @@ class Server:
         options: Options | None = None,
         clock: Clock | None = None,
         log: Log | None = None,
+        authenticate: Authenticate | None = None,
         random: Random | None = None,
         sockets: ServerSockets | None = None,
     ) -> None:
@@ -108,21 +112,21 @@ class Server:
         self._random = random or Random()
         self._defects = Defects(self.log)
         self.statistics = ServerStatistics()
+        self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self._operators: Operators | None = None
-        make_authenticator: Callable[[Options, str], Authentication] = Authenticator
+        self._function: FunctionArbiter | None = None
         if given.operators is not None:
-            from jetlake.server.jwt.authenticator import JwtAuthenticator
             from jetlake.server.jwt.operators import Operators
 
-            self._operators = operators = Operators(given, self.clock, self.log)
-            given = operators.complete(given)
-            make_authenticator = lambda _options, kind: JwtAuthenticator(operators, kind, self.clock, self.log)  # noqa: E731
-        self.settings = Settings(given, self.clock.now_ns(), make_authenticator=make_authenticator)
-        self.engine_loop = EngineLoop(self.clock, self._defects.report)
-        self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
-        self._account_table = AccountTable(given, self._random, self.clock.now_ns, self.engine_loop.timers.schedule)
+            self._operators = Operators(given, self.clock, self.log)
+            given = self._operators.complete(given)
+        timers = self.engine_loop.timers
+        self._account_table = AccountTable(given, self._random, self.clock.now_ns, timers.schedule)
         self.accounts = self._account_table.by_name
         self.global_account = self._account_table.global_account
+        server_id, make_authenticator = self._choose_authentication(given, authenticate)
+        self.settings = Settings(given, self.clock.now_ns(), make_authenticator=make_authenticator)
+        self.info = ServerInfo(server_id, self.clock, self.settings, self.engine_loop)
         self._connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)
         self.connections = self._connection_table.open
         self.closed_connections = self._connection_table.recent
@@ -150,6 +154,38 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
         self._stopping: asyncio.Task[None] | None = None
+
+    def _choose_authentication(
+        self, options: Options, authenticate: Authenticate | None
+    ) -> tuple[str, Callable[[Options, str], Authentication]]:
+        """Return the server's id, and what makes the check of credentials for options and a connection type.
+
+        Raises:
+            ConfigError: several that decide who may connect, of which only one can.
+        """
+        clock, log, operators = self.clock, self.log, self._operators
+        if authenticate is not None:
+            from jetlake.server.shell.access.function import FunctionArbiter, FunctionAuthenticator
+
+            arbiter = self._function = FunctionArbiter(authenticate, clock)
+            return new_server_id(), lambda options, kind: FunctionAuthenticator(options, kind, arbiter)
+        if operators is None and options.callout is None:
+            return new_server_id(), Authenticator
+        from jetlake.server.jwt.callout import (
+            CalloutAuthenticator,
+            CalloutService,
+            OperatorCalloutAuthenticator,
+            ServerKeys,
+        )
+
+        keys = ServerKeys()
+        service = CalloutService(keys, self._account_table, clock, self.engine_loop.schedule)
+        if operators is None:
+            return keys.identity.public, lambda options, kind: CalloutAuthenticator(options, kind, service, log)
+        trusted = operators
+        return keys.identity.public, lambda options, kind: OperatorCalloutAuthenticator(
+            trusted, options, kind, clock, log, service
+        )
 
     @property
     def options(self) -> Options:
@@ -408,6 +444,8 @@ class Server:
             await self.monitoring.stop()
             self.monitoring = None
         self.engine_loop.stop()
+        if self._function is not None:
+            self._function.close()
         if self._temporary_folder:
             import shutil
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Collection
 from typing import Any
 
@@ -30,13 +31,20 @@ class Certificate:
 
     Args:
         fields: what `ssl.SSLObject.getpeercert` returns.
+        encoded: the certificate itself, in DER.
     """
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, Any], encoded: bytes = b"") -> None:
+        self._encoded = encoded
         named = fields.get("subjectAltName", ())
         self._names: list[str] = [value for kind in _ALTERNATIVES for key, value in named if key == kind]
         parts = [pair for group in fields.get("subject", ()) for pair in group]
         self._subject = sorted(f"{_SHORT.get(key, key)}={value}" for key, value in parts)
+
+    @property
+    def pem(self) -> str:
+        """The certificate as text; empty when only its fields are known."""
+        return ssl.DER_cert_to_PEM_cert(self._encoded) if self._encoded else ""
 
     def find_user(self, users: Collection[str]) -> str | None:
         """Return the user that the certificate names: by e-mail address, DNS name, URI, or subject in any order."""

@@ -102,7 +102,7 @@ def _reason(error: Exception, path: str) -> str:
 def certificate_of(channel: ssl.SSLObject) -> Certificate | None:
     """Return the client's certificate; None when it showed none, or none was verified."""
     fields = channel.getpeercert()
-    return Certificate(fields) if fields else None
+    return Certificate(fields, channel.getpeercert(binary_form=True) or b"") if fields else None
 
 
 def describe_tls(channel: ssl.SSLObject) -> dict[str, str]:
