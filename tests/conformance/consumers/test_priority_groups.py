@@ -180,6 +180,30 @@ async def test_pins_are_told(bench):
     assert (event["group"], event["reason"]) == ("jobs", "admin")
 
 
+async def test_a_switch_is_told_behind_the_first_message(bench):
+    """NATS ADR-42 has the message before the advisory before the statuses; nats-server sends the status first."""
+    await bench.fill(1)
+    await group(bench, "pinned_client")
+    first = await bench.next(GROUP)
+    await bench.answer(first)
+    await bench.data.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PINNED.>", "5")
+    await bench.pull({**GROUP, "id": pin_of(first)})
+    await bench.pull(GROUP, inbox="inbox.standby")
+    await waiting(bench, 2)
+    await bench.api("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+    await bench.store("s.x")
+    order = [message.sid for message in await bench.take(3)]
+    assert sorted(order) == ["1", "2", "5"]
+    assert (order == ["2", "5", "1"]) == bench.is_embedded
+
+
+async def test_unpin_needs_a_policy_with_pins(bench):
+    """nats-server answers as if it had unpinned somebody."""
+    await group(bench, "overflow")
+    answer = await bench.api("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+    assert answer.get("error", {}).get("err_code") == (10160 if bench.is_embedded else None)
+
+
 async def test_a_switch_waits_for_the_messages_in_flight(bench):
     """As NATS ADR-42 wants it; nats-server serves the next client at once."""
     await bench.fill(2)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
+from jetlake.model.ack_subject import NO_DOMAIN
 from jetlake.model.weighted_mappings import MappingOptions
 from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, parse_leaf_url
 from jetlake.server.config.operator_options import CalloutOptions, OperatorOptions
@@ -261,6 +262,8 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError("invalid domain name: may not contain ., * or >")
         if any(letter.isspace() for letter in self.domain):
             raise ConfigError("invalid domain name: may not contain blanks")
+        if self.domain == NO_DOMAIN:
+            raise ConfigError("invalid domain name: _ stands for no domain in acknowledgement subjects")
         if not self.store_dir:
             raise ConfigError("jetstream store_dir must not be empty")
         if self.sync_interval_s is not None and self.sync_interval_s <= 0:

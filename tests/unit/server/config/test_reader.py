@@ -356,6 +356,7 @@ REFUSED = {
     "jetstream { max_mem: 1XB }": "must be a size",
     "jetstream { key: secret }": "key is not supported: the data would lie on the disk in the clear",
     'jetstream { domain: "a.b" }': "invalid domain name",
+    "jetstream { domain: _ }": "invalid domain name",
     "lame_duck_duration: 5s": "minimum is 30 seconds",
     "lame_duck_duration: 30s\nlame_duck_grace_period: 40s": "strictly lower",
     "tls { cert_file: a }": "missing 'key_file'",

@@ -14,6 +14,7 @@ from jetlake.model.encoding.times import ZERO_TIME, format_time, parse_time
 from jetlake.model.enums import (
     ConsumerAction,
     DeliverPolicy,
+    PriorityPolicy,
     RetentionPolicy,
 )
 from jetlake.model.replies import (
@@ -333,7 +334,8 @@ def consumer_unpin(request: ApiRequest) -> ConsumerUnpinReply:
         group = body.group
     check_group_name(group)
     consumer = _consumer(request)
-    if group not in consumer.config.priority_groups:
+    has_pins = consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT
+    if not has_pins or group not in consumer.config.priority_groups:
         raise api_error(10160)
     consumer.delivery.unpin()
     return ConsumerUnpinReply()

@@ -5,7 +5,7 @@ not when a message is there. `GroupPolicy` itself is the policy of consumers tha
 
 The pinned client changes in this order: the old pin is removed from the record; nothing is delivered while messages are
 in flight to the old client (`Handover`); the new pin is stored; when it is on disk, the new client gets its first
-message, and with it the advisory and the statuses of the other clients are sent. A crash between two steps leaves no
+message; behind it the advisory and the statuses of the other clients are sent. A crash between two steps leaves no
 pin, or the new one: two clients never hold a pin at once.
 """
 
@@ -38,10 +38,12 @@ class GroupPolicy:
     Attributes:
         admits_all: every request may always be served, so that `admits` need not be called.
         deadline_ns: when `expire` has something to do; 0 = never.
+        is_switching: a client has just got its first message, which is to be announced.
     """
 
     admits_all = True
     deadline_ns = 0
+    is_switching = False
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
@@ -97,6 +99,9 @@ class GroupPolicy:
     def assign(self, request: WaitingPull, message: Message, now_ns: int) -> Message:
         """Give the message to an admitted request; returns the message with the policy's headers."""
         return message
+
+    def announce(self, request: WaitingPull) -> None:
+        """Tell the others that this request's client was chosen and has its first message."""
 
     def expire(self, now_ns: int) -> bool:
         """End what is over by now; whether another request may be served because of that."""
@@ -236,14 +241,15 @@ class PinnedClient(GroupPolicy):
     def _pin_next(self, now_ns: int) -> None:
         for request in self._queue.open_requests():
             if request.id:
-                self._queue.reject(request, statuses.WRONG_PIN_ID)
-                continue
+                continue  # Of an earlier pin: it is told once the next client has its message.
             self._chosen = request
             request.id = self._services.next_nuid()
             self.deadline_ns = now_ns + self.config.priority_timeout
             self._is_storing = True
             self._store.set(request.id, now_ns, partial(self._on_stored, request.id))
             return
+        # Nobody may be pinned: these clear their pins, and pull again without.
+        self._reject_others("")
 
     def _on_stored(self, pin: str) -> None:
         if pin == self._store.id:
@@ -253,25 +259,30 @@ class PinnedClient(GroupPolicy):
     def admits(self, request: WaitingPull, num_pending: int, num_ack_pending: int) -> bool:
         if request.id == self._store.id:
             return True
-        if request.id:
+        if request.id and self._chosen is None:
             self._queue.reject(request, statuses.WRONG_PIN_ID)
         return False
 
+    @property
+    def is_switching(self) -> bool:  # type: ignore[override]
+        """Whether the pinned client has just got its first message."""
+        return self._chosen is not None
+
     def assign(self, request: WaitingPull, message: Message, now_ns: int) -> Message:
-        if self._chosen is not None:
-            self._announce(request)
         self._handover.inbox = request.reply
         subject, reply, header, payload = message
         return subject, reply, append_pair(header, _PIN_ID, self._store.id.encode()), payload
 
-    def _announce(self, request: WaitingPull) -> None:
-        """Tell the other clients, and publish the advisory, with the first message for the pinned one."""
+    def announce(self, request: WaitingPull) -> None:
+        """Publish the advisory, then tell the other clients, behind the first message for the pinned one."""
         self._chosen = None
-        pin = self._store.id
+        self._events.pinned(self._group, self._store.id, request.client)
+        self._reject_others(self._store.id)
+
+    def _reject_others(self, pin: str) -> None:
         for waiting in list(self._queue):
             if waiting.id and waiting.id != pin:
                 self._queue.reject(waiting, statuses.WRONG_PIN_ID)
-        self._events.pinned(self._group, pin, request.client)
 
     def unpin(self, reason: UnpinReason) -> bool:
         self._chosen = None

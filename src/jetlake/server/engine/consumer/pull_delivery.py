@@ -307,6 +307,10 @@ class PullDelivery:
             # The subscription may end with this message: the next choice must see that.
             self._flush()
         self.queue.complete(request)
+        if policy.is_switching:
+            # The message first, then the advisory and the statuses of the others: steps 4 to 6 of NATS ADR-42.
+            self._flush()
+            policy.announce(request)
         return True
 
     def _flush(self) -> None:
