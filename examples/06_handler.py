@@ -9,7 +9,6 @@ from jetlake.client import Message
 
 async def main() -> None:
     done: set[int] = set()
-    finished = asyncio.Event()
 
     async def handle(message: Message) -> None:
         number = int(message.payload)
@@ -19,7 +18,7 @@ async def main() -> None:
         await message.ack()
         done.add(number)
         if len(done) == 10:
-            finished.set()
+            await reading.drain()
 
     url = os.environ.get("NATS_URL")
     async with jetlake.connect(url, on_error=lambda error: print("reported:", error)) as nc:
@@ -28,8 +27,8 @@ async def main() -> None:
         for number in range(10):
             await js.publish("tasks", b"%d" % number)
         worker = await tasks.create_consumer("worker", ack_wait=0.5)
-        async with worker.consume(handle, concurrency=4):
-            await finished.wait()
+        async with worker.consume(handle, concurrency=4) as reading:
+            await reading.wait()  # Until it is drained; raises if the consumer is gone.
         print("done:", sorted(done))
         await tasks.delete()
 

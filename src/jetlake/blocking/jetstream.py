@@ -25,7 +25,7 @@ from jetlake.client.publish.outgoing_message import PublishOptions
 from jetlake.client.subscribe.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.subscribe.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.completion import hides
-from jetlake.errors import ApiError, ConnectionClosedError, InvalidOptionError
+from jetlake.errors import ApiError, ConnectionClosedError, InvalidOptionError, NotFoundError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
 
@@ -50,7 +50,7 @@ class PullSubscription(Facade):
     fetch = Wrapped(AsyncPullSubscription.fetch, messages, give_back)
     consumer_info = Call(AsyncPullSubscription.consumer_info)
     unsubscribe = Call(AsyncPullSubscription.unsubscribe)
-    drain = unsubscribe
+    drain = Call(AsyncPullSubscription.drain)
 
     consumer_name = View[str]("The consumer's name.")
     stream_name = View[str]("The stream's name.")
@@ -60,7 +60,8 @@ class PullSubscription(Facade):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.unsubscribe()
+        with suppress(NotFoundError):  # Deleted in the block.
+            self.unsubscribe()
 
 
 class Api(Facade):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 from jetlake.client.messages.message import Message as AsyncMessage
 from jetlake.client.messages.message import nak_body
-from jetlake.client.settings.options import timeout_s
 from jetlake.model.encoding.durations import Seconds
 
 if TYPE_CHECKING:
@@ -47,6 +46,5 @@ class Message(AsyncMessage, gc=False, eq=False):
 
     def _confirm_blocking(self, body: bytes, timeout: Seconds | None) -> None:
         if self._needs_confirmation(body):
-            sends, reply = self._answerable()
-            cast("SendQueue", sends).confirm_and_wait(reply, body, timeout_s(timeout))
-            self._confirmed(body)
+            outlet, _ = self._answerable()
+            cast("SendQueue", outlet).port.call(self._confirm(body, timeout))

@@ -13,6 +13,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
@@ -21,6 +22,7 @@ from jetlake.blocking.loop_thread import Latch, LoopThread, Submitted, Worker
 from jetlake.blocking.message import Message
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
 from jetlake.client.messages.callbacks import failure_of
+from jetlake.client.messages.loan import Loan
 from jetlake.client.messages.message import give_back
 from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.ordered.ordered import OrderedConsume
@@ -32,6 +34,7 @@ from jetlake.errors import (
     ConnectionClosedError,
     InvalidOptionError,
     JetlakeError,
+    NotFoundError,
     RequestTimeoutError,
     SubscriptionClosedError,
 )
@@ -61,8 +64,11 @@ class _Fill(Submitted[list[T]]):
 class BlockingIterator(Facade, Generic[T]):
     """The base of blocking subscriptions, continuous reads and watches."""
 
-    def __init__(self, inner: Any, thread: LoopThread) -> None:
+    def __init__(self, inner: Any, thread: LoopThread, loan: Loan | None = None) -> None:
         super().__init__(inner, thread)
+        # Who lends messages learns when they are handed out; without a loan nobody wants to know.
+        self._loan = loan or Loan()
+        self._received = 0
         self._taken: deque[T] = deque()
         self._lock = threading.Lock()
         self._fill: _Fill[T] | None = None
@@ -81,6 +87,8 @@ class BlockingIterator(Facade, Generic[T]):
         """Move all values that are there, at least one, into an empty list; none once the iterator ended."""
         self._refuse_callback()
         while True:
+            if self._received >= self._loan.look_at:
+                self._note(self._received)
             fresh: deque[T] = deque()
             if self._taken:
                 # No call between the copy and its return: neither another thread nor Ctrl-C comes between.
@@ -104,6 +112,7 @@ class BlockingIterator(Facade, Generic[T]):
         self._refuse_callback()
         deadline = None if timeout is None else time.monotonic() + duration_s("timeout", timeout)
         while True:
+            self._look()
             taken = self._taken
             if taken:
                 # No call between the look and the return, as above.
@@ -125,7 +134,11 @@ class BlockingIterator(Facade, Generic[T]):
         return self._each()
 
     def _each(self) -> Iterator[T]:
+        loan = self._loan
         while True:
+            # As `_look`, without a call for each message.
+            if self._received - len(self._taken) >= loan.look_at - 1:
+                self._look()
             taken = self._taken
             if taken:
                 first = taken[0]
@@ -133,6 +146,22 @@ class BlockingIterator(Facade, Generic[T]):
                 yield first
             elif not self._wait(None):
                 return
+
+    def _look(self) -> None:
+        """Tell the lender, if it wants to know, before the next message is handed out: counting that one."""
+        handed_out = self._received - len(self._taken) + 1
+        if handed_out >= self._loan.look_at:
+            self._note(handed_out)
+
+    def _note(self, handed_out: int) -> None:
+        try:
+            self._thread.call_soon(partial(self._inner.handed_out_up_to, handed_out))
+        except ConnectionClosedError:
+            pass
+
+    def _fetch(self) -> Coroutine[Any, Any, list[T]]:
+        """Return what gets the next values from the loop."""
+        return cast("Coroutine[Any, Any, list[T]]", self._inner.next_batch())
 
     def _refuse_callback(self) -> None:
         if self._has_callback:
@@ -174,7 +203,7 @@ class BlockingIterator(Facade, Generic[T]):
             if fill is None:
                 if self._taken:
                     return None
-                fill = _Fill(self._inner.next_batch(), self._filled)
+                fill = _Fill(self._fetch(), self._filled)
                 try:
                     self._thread.port.submit(fill)
                 except BaseException:
@@ -203,6 +232,8 @@ class BlockingIterator(Facade, Generic[T]):
             fresh = fill.value
             # No call between the look at the deque and its change: another thread may replace the deque meanwhile.
             self._taken.extend(fresh)
+            # Behind it: a thread that sees the messages and not yet their number notes too few, never too many.
+            self._received += len(fresh)
         if self._fill is fill:
             self._fill = None
         more, self._more = self._more, Latch()
@@ -210,7 +241,17 @@ class BlockingIterator(Facade, Generic[T]):
 
 
 class ContinuousIterator(BlockingIterator[T]):
-    """A read that begins with `start` and ends with `stop`; usable as a context manager."""
+    """A read that begins with `start` and ends with `stop`; usable as a context manager.
+
+    The error that ends a read with a handler is raised by `wait`. When nobody waits, it is reported at once, and raised
+    when the `with` block is left.
+    """
+
+    def __init__(self, inner: Any, thread: LoopThread, loan: Loan | None = None) -> None:
+        super().__init__(inner, thread, loan)
+        self._error: Exception | None = None
+        self._waiting = 0
+        self._is_raised = False
 
     def start(self) -> Self:
         """Begin; entering the context manager and iterating do it too."""
@@ -228,11 +269,40 @@ class ContinuousIterator(BlockingIterator[T]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         try:
             self.stop()
         except ConnectionClosedError:
             pass
+        if kind is None and self._error is not None and not self._is_raised:
+            raise self._error
+
+    def _failed(self, error: Exception) -> None:
+        """Keep the error that ended the handlers' messages for the caller that waits, or report it."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+            is_awaited = self._waiting > 0
+        if not is_awaited:
+            try:
+                self._thread.call_soon(partial(self._inner.report, error))
+            except ConnectionClosedError:
+                pass
+
+    def _wait_for(self, workers: list[Worker], timeout: Seconds | None) -> bool:
+        """Wait until the handlers have ended, and raise the reason; False if time ran out."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            has_ended = self._thread.join(workers, None if timeout is None else duration_s("timeout", timeout))
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        if has_ended and self._error is not None:
+            self._is_raised = True
+            raise self._error
+        return has_ended
 
 
 @hides("run")
@@ -240,6 +310,12 @@ class Subscription(BlockingIterator[Message]):
     """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
 
     _inner: AsyncSubscription
+
+    def __init__(self, inner: AsyncSubscription, thread: LoopThread) -> None:
+        super().__init__(inner, thread, inner.loan)
+
+    def _fetch(self) -> Coroutine[Any, Any, list[Message]]:
+        return cast("Coroutine[Any, Any, list[Message]]", self._inner.lend_batch())
 
     def next_batch(self) -> MessageBatch[Message]:
         """Return all messages that are there, at least one; an empty list once the subscription ended.
@@ -303,7 +379,8 @@ class Subscription(BlockingIterator[Message]):
 
     def __exit__(self, *_: object) -> None:
         if not self._inner._connection.is_closed:
-            self.unsubscribe()
+            with suppress(NotFoundError):  # Of a push consumer that was deleted in the block.
+                self.unsubscribe()
 
 
 class Reading(ContinuousIterator[Message]):
@@ -317,7 +394,7 @@ class Reading(ContinuousIterator[Message]):
     def __init__(
         self, inner: MessageReader, thread: LoopThread, handler: MessageHandler | None = None, concurrency: int = 1
     ) -> None:
-        super().__init__(inner, thread)
+        super().__init__(inner, thread, inner.loan)
         self._has_callback = handler is not None
         self._handler = inner.traced(handler)
         self._concurrency = concurrency
@@ -325,8 +402,10 @@ class Reading(ContinuousIterator[Message]):
             inner.will_be_emptied()
         self._workers: list[Worker] = []
         self._handled = 0
-        self._error: Exception | None = None
         self._is_started = False
+
+    def _fetch(self) -> Coroutine[Any, Any, list[Message]]:
+        return cast("Coroutine[Any, Any, list[Message]]", self._inner.lend_batch())
 
     def start(self) -> Self:
         """Subscribe and pull; entering the context manager or iterating does it too."""
@@ -376,7 +455,7 @@ class Reading(ContinuousIterator[Message]):
         except ConnectionClosedError:
             pass
         except Exception as error:
-            self._error = self._error or error
+            self._failed(error)
 
     def wait(self, timeout: Seconds | None = None) -> None:
         """With a handler: wait until consumption ends; whatever ended it is raised.
@@ -385,10 +464,8 @@ class Reading(ContinuousIterator[Message]):
             RequestTimeoutError: `timeout` seconds have passed.
         """
         self.start()
-        if not self._thread.join(self._workers, None if timeout is None else duration_s("timeout", timeout)):
+        if not self._wait_for(self._workers, timeout):
             raise RequestTimeoutError(f"consumption goes on after {timeout} s")
-        if self._error is not None:
-            raise self._error
 
     def stop(self) -> list[Message]:
         """Stop at once; messages that were not handed out go back to the server, and are returned."""
@@ -459,7 +536,6 @@ class Watch(ContinuousIterator[T]):
         self._handler = handler
         self._has_callback = handler is not None
         self._worker: Worker | None = None
-        self._error: Exception | None = None
 
     def start(self) -> Self:
         """Begin; entering the context manager, `current` and iterating do it too."""
@@ -479,7 +555,7 @@ class Watch(ContinuousIterator[T]):
         except ConnectionClosedError:
             pass
         except Exception as error:
-            self._error = error
+            self._failed(error)
 
     def wait(self, timeout: Seconds | None = None) -> None:
         """With a handler: wait until the watch ends; whatever ended it is raised.
@@ -488,11 +564,8 @@ class Watch(ContinuousIterator[T]):
             RequestTimeoutError: `timeout` seconds have passed.
         """
         self.start()
-        workers = [] if self._worker is None else [self._worker]
-        if not self._thread.join(workers, None if timeout is None else duration_s("timeout", timeout)):
+        if not self._wait_for([] if self._worker is None else [self._worker], timeout):
             raise RequestTimeoutError(f"the watch goes on after {timeout} s")
-        if self._error is not None:
-            raise self._error
 
     def current(self) -> list[T]:
         """Return the values of the beginning that were not taken yet; it may be none.

@@ -162,12 +162,6 @@ class SendQueue:
         await self.flushed(timeout_s or self.connection.options.request_timeout_s)
         return await self.connection.confirm(subject, payload, timeout_s)
 
-    # In any other thread
-
-    def confirm_and_wait(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Send an acknowledgement and wait for the answer."""
-        return self.port.call(self.confirm(subject, payload, timeout_s))
-
 
 @hides("enter", "left_queue", "message", "raw_subject")
 class PendingAck:

@@ -95,7 +95,8 @@ class Consumer(Facade):
 
     name = View[str]("The consumer's name.")
     stream_name = View[str]("The stream's name.")
-    cached_info = View[ConsumerInfo]("The server's last answer about it.")
+    cached_info = View[ConsumerInfo]("The server's last answer about it; names alone while `is_known` is False.")
+    is_known = View[bool]("The server has answered; without that, nothing is checked against the configuration.")
     config = View[ConsumerConfig]("The configuration in the server's last answer.")
 
 

@@ -425,13 +425,13 @@ class JetStream:
         """Create or change a consumer as `Stream.create_or_update_consumer` does."""
         return await stream_handle(self._api, stream).create_or_update_consumer(name, durable=durable, **options)
 
-    async def consumer(self, stream: str, name: str) -> Consumer:
-        """Return the handle of an existing pull consumer.
+    async def consumer(self, stream: str, name: str, *, lookup: bool = True) -> Consumer:
+        """Return the handle of an existing pull consumer, as `Stream.consumer` does.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.
         """
-        return await stream_handle(self._api, stream).consumer(name)
+        return await stream_handle(self._api, stream).consumer(name, lookup=lookup)
 
     async def delete_consumer(self, stream: str, name: str) -> None:
         """Delete a consumer."""

@@ -18,6 +18,8 @@ __all__ = [
     "account_hash",
     "ack_prefix_v1",
     "ack_prefix_v2",
+    "check_ack_subject",
+    "check_ack_subjects",
     "consumer_sequence",
     "delivery_count",
     "parse_ack_subject",
@@ -99,7 +101,7 @@ def parse_ack_subject(subject: bytes | str) -> AckSubject:
     if not (digits.isdigit() and digits.isascii() and len(digits) <= _DIGITS_MAX):
         raise NotJetStreamMessageError(text, _not_a_number(delivered, stream_seq, consumer_seq, timestamp, pending))
     try:
-        return AckSubject(
+        read = AckSubject(
             stream,
             consumer,
             int(delivered),
@@ -112,6 +114,49 @@ def parse_ack_subject(subject: bytes | str) -> AckSubject:
         )
     except ValueError:
         raise NotJetStreamMessageError(text, "'' is not a number") from None
+    if max(read[2:7]) >> 64:
+        raise NotJetStreamMessageError(text, f"{max(read[2:7])} has more than 64 bits")
+    return read
+
+
+_KNOWN_MAX = 256
+_DIGITS = b"0123456789"
+_known: set[bytes] = set()
+"""Well-formed subjects without their digits: all deliveries of a consumer look alike then."""
+
+
+def check_ack_subject(subject: bytes) -> None:
+    """Refuse to answer a reply subject that is malformed: another prefix, number of tokens, or type of a token.
+
+    It is called for every acknowledgement, so it reads only the first subject of each consumer in full. A number of
+    more than 64 bits is found by `parse_ack_subject` alone.
+
+    Raises:
+        NotJetStreamMessageError: it says what is wrong.
+    """
+    shape = subject.translate(None, _DIGITS)
+    # The same characters between the same dots, and digits elsewhere; only a missing token would not show.
+    if shape not in _known or b".." in subject or subject[-1:] == b".":
+        parse_ack_subject(subject)
+        if shape.count(b".") <= 10:  # Behind the 11th token anything may follow.
+            if len(_known) >= _KNOWN_MAX:
+                _known.clear()
+            _known.add(shape)
+
+
+def check_ack_subjects(subjects: list[bytes]) -> None:
+    """Check many subjects as `check_ack_subject` does each.
+
+    Raises:
+        NotJetStreamMessageError: one is malformed.
+    """
+    check_ack_subject(subjects[0])
+    joined = b"\n".join(subjects)
+    shape = subjects[0].translate(None, _DIGITS) + b"\n"
+    is_alike = joined.translate(None, _DIGITS) + b"\n" == shape * len(subjects)
+    if not is_alike or b".." in joined or b".\n" in joined or joined.endswith(b"."):
+        for subject in subjects:
+            check_ack_subject(subject)
 
 
 def _not_a_number(*tokens: str) -> str:

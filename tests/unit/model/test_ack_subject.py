@@ -79,6 +79,7 @@ def test_the_account_hash() -> None:
         (b"$JS.ACK.S.d.1.2.3.4.", "'' is not a number"),
         ("$JS.ACK.S.d.1.2.3.4.\u0665".encode(), "is not a number"),
         (b"$JS.ACK.S.d.1.2.3.4." + b"9" * 5000, "is not a number"),
+        (b"$JS.ACK.S.d.1.2.3.4.18446744073709551616", "18446744073709551616 has more than 64 bits"),
         (b"$JS.ACK._.hash.S.d.1.2.3.4.\xff", "is not a number"),
         (b"$JS.ACK..d.1.2.3.4.5", "a name in it is empty"),
         (b"$JS.ACK._..S.d.1.2.3.4.5", "a name in it is empty"),

@@ -11,11 +11,13 @@ from msgspec import Struct
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.callbacks import CallbackRunner, MessageCallback
+from jetlake.client.messages.loan import Loan
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.settings.options import duration_s, timeout_s
+from jetlake.completion import hides
 from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
@@ -62,6 +64,7 @@ class PendingLimits(Struct, frozen=True, kw_only=True):
             raise InvalidOptionError(f"on_slow is one of {', '.join(_POLICIES)}, not {self.on_slow!r}")
 
 
+@hides("handed_out_up_to", "lend_batch", "loan")
 class Subscription(Receiver):
     """Messages of a subject. Iterate over it, or give a callback; leave it by `unsubscribe` or `drain`.
 
@@ -76,6 +79,7 @@ class Subscription(Receiver):
         "_on_slow",
         "_runner",
         "dropped",
+        "loan",
         "pending_bytes",
         "pending_bytes_max",
         "pending_messages_max",
@@ -94,6 +98,7 @@ class Subscription(Receiver):
         super().__init__(subject, queue)
         self._connection = connection
         self._mailbox = Mailbox(connection.loop)
+        self.loan = Loan()
         self._on_slow = limits.on_slow
         self._is_slow = False
         self._needs_look = False
@@ -174,15 +179,39 @@ class Subscription(Receiver):
         Raises:
             JetlakeError: the subscription ended for a reason.
         """
+        return self._take_all() if await self._has_more() else MessageBatch()
+
+    async def lend_batch(self) -> MessageBatch[Message]:
+        """Take all messages that are there for a thread that hands them out, as `next_batch` does for the loop.
+
+        The thread calls it when it has handed out all that it got, and in between `handed_out_up_to`.
+        """
+        self.handed_out_up_to(self.loan.total)
+        if not await self._has_more():
+            return MessageBatch()
+        self.loan.add(len(self._mailbox.messages))
+        return self._take_all()
+
+    def handed_out_up_to(self, count: int) -> None:
+        """Note how many of all lent messages were handed out."""
+        self.loan.note(count)
+        if self._needs_look:
+            self._handed_out()
+
+    async def _has_more(self) -> bool:
+        """Wait for messages; False once the subscription ended without a reason to raise."""
         self._refuse_callback()
         mailbox = self._mailbox
         while not mailbox.messages:
             if mailbox.is_ended:
                 if mailbox.error is not None:
                     raise mailbox.error
-                return MessageBatch()
+                return False
             await mailbox.wait()
-        taken = mailbox.take_all()
+        return True
+
+    def _take_all(self) -> MessageBatch[Message]:
+        taken = self._mailbox.take_all()
         self.pending_bytes = 0
         if self._needs_look:
             self._handed_out()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, overload
 
@@ -17,9 +18,10 @@ from jetlake.errors import (
     ClientConnectionError,
     InvalidOptionError,
     JetlakeError,
-    NotJetStreamMessageError,
+    NoRespondersError,
+    RequestTimeoutError,
 )
-from jetlake.model.ack_subject import AckSubject, parse_ack_subject
+from jetlake.model.ack_subject import AckSubject, check_ack_subject, parse_ack_subject
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.encoder import ACK_FRAME
@@ -27,9 +29,6 @@ from jetlake.protocol.headers import Headers, encode_headers, inline_status
 
 T = TypeVar("T")
 
-_ACK_PREFIX = b"$JS.ACK."
-_ACK_PREFIX_END = b"$JS.ACK/"
-"""The first subject behind those with the prefix: two comparisons take half the time of a slice."""
 _SHOWN_MAX = 40
 _CALLS = {b"+ACK": "ack", b"-NAK": "nak", b"+TER": "term", b"+WPI": "in_progress"}
 """The calls by the first four bytes of what they send."""
@@ -74,8 +73,8 @@ class Message(Struct, gc=False, eq=False):
     _outlet: Outlet | None = None
     _settled: bool | bytes = False
     """The acknowledgement that was sent, as its first four bytes; True where none is needed."""
-    _is_confirmed: bool = False
-    """Whether the server has said that it has the acknowledgement."""
+    _confirmation: bool | asyncio.Future[None] = False
+    """Whether the server has said that it has the acknowledgement; a future while that is asked."""
 
     @property
     def subject(self) -> str:
@@ -144,8 +143,7 @@ class Message(Struct, gc=False, eq=False):
         """
         if not self._settled:
             reply = self.raw_reply
-            if not _ACK_PREFIX < reply < _ACK_PREFIX_END:
-                raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
+            check_ack_subject(reply)
             self._outlet.send(ACK_FRAME % reply)  # type: ignore[union-attr]
             self._settled = b"+ACK"
         return READY
@@ -153,7 +151,8 @@ class Message(Struct, gc=False, eq=False):
     async def ack_sync(self, timeout: Seconds | None = None) -> None:
         """Acknowledge, and wait until the server knows: the message is never delivered again.
 
-        Behind an `ack`, it waits for the confirmation that `ack` did not ask for.
+        Behind an `ack`, it waits for the confirmation that `ack` did not ask for. While it waits, other calls send
+        nothing: a second `ack_sync` waits for the same answer.
 
         Args:
             timeout: seconds to wait for the server; the connection's `request_timeout` when None.
@@ -221,10 +220,39 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     async def _confirm(self, body: bytes, timeout: Seconds | None) -> None:
-        if self._needs_confirmation(body):
-            outlet, reply = self._answerable()
+        while self._needs_confirmation(body):
+            asked = self._confirmation
+            if isinstance(asked, bool) or body == b"+WPI":
+                await self._ask_confirmation(body, timeout)
+                return
+            await asyncio.wait([asked], timeout=timeout_s(timeout))
+            if not asked.done():
+                raise RequestTimeoutError(f"no confirmation for the message on {self.subject!r} within {timeout} s")
+            if not asked.cancelled():
+                asked.result()
+
+    async def _ask_confirmation(self, body: bytes, timeout: Seconds | None) -> None:
+        outlet, reply = self._answerable()
+        if body == b"+WPI":
             await outlet.confirm(reply, body, timeout_s(timeout))
-            self._confirmed(body)
+            return
+        before, asked = self._settled, asyncio.get_running_loop().create_future()
+        # Settled as soon as it is sent, so that nothing else is sent while the answer is awaited (NATS ADR-15).
+        self._settled, self._confirmation = body[:4], asked
+        try:
+            await outlet.confirm(reply, body, timeout_s(timeout))
+        except BaseException as error:
+            self._confirmation = False
+            if isinstance(error, (ClientConnectionError, NoRespondersError)):
+                self._settled = before  # It did not arrive, or was refused: the message still waits for an answer.
+            if isinstance(error, Exception):
+                asked.set_exception(error)
+                asked.exception()  # It has been retrieved, though nobody else may wait.
+            else:
+                asked.cancel()
+            raise
+        self._confirmation = True
+        asked.set_result(None)
 
     def _needs_confirmation(self, body: bytes) -> bool:
         """Return whether the server has yet to say that it has this acknowledgement.
@@ -235,17 +263,13 @@ class Message(Struct, gc=False, eq=False):
         sent, kind = self._settled, body[:4]
         if isinstance(sent, bool):
             return not sent
-        if sent == kind and self._is_confirmed:
+        if sent == kind and self._confirmation is True:
             return False
-        if sent != kind or kind == b"-NAK":
+        if sent != kind or (kind == b"-NAK" and self._confirmation is False):
             # A nak is not repeated to have it confirmed: the server would take it for one of the next delivery.
             told = f"{_CALLS[kind]} after {_CALLS[sent]}, which was sent first and counts"
             raise AlreadyAcknowledgedError(f"{told}: the message on {self.subject!r} has its acknowledgement")
         return True
-
-    def _confirmed(self, body: bytes) -> None:
-        if body != b"+WPI":
-            self._settled, self._is_confirmed = body[:4], True
 
     def term_body(self, reason: str) -> bytes:
         """Return the body of an acknowledgement that gives the message up."""
@@ -265,8 +289,7 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     def _answerable(self) -> tuple[Outlet, bytes]:
-        if not self.raw_reply.startswith(_ACK_PREFIX):
-            raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
+        check_ack_subject(self.raw_reply)
         if self._outlet is None:
             raise JetlakeError("the message belongs to no connection")
         return self._outlet, self.raw_reply
@@ -275,11 +298,6 @@ class Message(Struct, gc=False, eq=False):
         size = len(self.payload)
         content = f"{self.payload!r}" if size <= _SHOWN_MAX else f"{self.payload[:_SHOWN_MAX]!r}… {size} bytes"
         return f"<Message {self.subject!r} {content}{' reply ' + self.reply if self.raw_reply else ''}>"
-
-
-def is_ack_subject(reply: bytes) -> bool:
-    """Return whether a reply subject belongs to a message of a consumer, which may be acknowledged."""
-    return _ACK_PREFIX < reply < _ACK_PREFIX_END
 
 
 def nak_body(delay: Seconds | None) -> bytes:

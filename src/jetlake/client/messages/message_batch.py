@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from jetlake.client.messages.message import Message, Outlet, is_ack_subject, nak_body
+from jetlake.client.messages.message import Message, Outlet, nak_body
 from jetlake.client.messages.ready import READY, Ready
-from jetlake.errors import JetlakeError, NotJetStreamMessageError
+from jetlake.errors import JetlakeError
+from jetlake.model.ack_subject import check_ack_subjects
 from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol import encoder
 
@@ -26,9 +27,16 @@ class MessageBatch(list[M]):
     It may also be built of other messages: `MessageBatch(done).ack()`. The server gets the same answers as from a call
     for each message, in their order and with one write. Messages that are settled already are left out. When a call
     raises, nothing was sent and no message is settled. Awaiting the calls is allowed and not needed.
+
+    Attributes:
+        error: of a fetch that a status ended behind these messages, the error; None otherwise.
     """
 
-    __slots__ = ()
+    __slots__ = ("error",)
+
+    def __init__(self, messages: Iterable[M] = (), error: JetlakeError | None = None) -> None:
+        super().__init__(messages)
+        self.error = error
 
     def ack(self) -> Ready:
         """Acknowledge all messages, as `Message.ack` does one.
@@ -64,9 +72,7 @@ class MessageBatch(list[M]):
         if not waiting:
             return waiting
         replies = [message.raw_reply for message in waiting]
-        if not (is_ack_subject(min(replies)) and is_ack_subject(max(replies))):
-            other = next(reply for reply in replies if not is_ack_subject(reply))
-            raise NotJetStreamMessageError(other.decode("utf-8", "surrogateescape"), "it does not start with $JS.ACK")
+        check_ack_subjects(replies)
         _outlet(waiting).send_run(encoder.pub_each(replies, body), len(replies))
         return waiting
 

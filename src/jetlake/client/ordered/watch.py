@@ -83,8 +83,8 @@ class Watch(Generic[T]):
     async def __aenter__(self) -> Self:
         return self.start()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._reading.__aexit__(kind)
 
     async def stop(self) -> None:
         """End the watch, and with it the loops that iterate."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from jetlake.client.api.api_caller import until_ready
 from jetlake.client.connection.connection import Connection, HandlerT
+from jetlake.client.messages.loan import Loan
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.pull.continuous_pull import ContinuousPull, NextStep, Verdict
@@ -43,24 +44,26 @@ UnpinnedCallback = Callable[[], None]
 """Called when this client is no longer the pinned one."""
 
 
-@hides("failed", "report", "traced", "will_be_emptied")
+@hides("failed", "handed_out_up_to", "lend_batch", "loan", "report", "traced", "will_be_emptied")
 class MessageReader:
     """Messages of a consumer, without end.
 
     Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
     Iterating without the context manager works too and stops when the loop is left. The reason why
     a read ends, such as a deleted consumer or a missed heartbeat, is raised by the loop that waits, after the messages
-    that are there.
+    that are there. With a handler, `wait()` raises it; when nobody waits, it goes to `on_error` at once, and is raised
+    when the `async with` block is left.
 
     Args:
         pull: fetches the messages ahead.
         source_name: the name of the consumer or stream that is read.
     """
 
-    __slots__ = ("_mailbox", "_pull", "_source_name")
+    __slots__ = ("_is_raised", "_mailbox", "_pull", "_source_name")
 
     def __init__(self, pull: ContinuousPull, source_name: str) -> None:
         self._pull = pull
+        self._is_raised = False
         self._source_name = source_name
         self._mailbox = pull.mailbox
 
@@ -72,8 +75,10 @@ class MessageReader:
     async def __aenter__(self) -> Self:
         return self.start()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.stop()
+        if kind is None and not self._is_raised and self._pull.handlers.has_handler and self._mailbox.error is not None:
+            raise self._mailbox.error
 
     def __repr__(self) -> str:
         state = "ended" if self.is_stopped else "reading" if self._pull.is_started else "not started"
@@ -151,6 +156,32 @@ class MessageReader:
         self._pull.handed_out_all()
         return taken
 
+    async def lend_batch(self) -> MessageBatch[Message]:
+        """Take all messages that are there for a thread that hands them out, as `next_batch` does for the loop.
+
+        The thread calls it when it has handed out all that it got, and in between `handed_out_up_to`.
+        """
+        pull, mailbox = self._pull, self._mailbox
+        self._refuse_handler()
+        self.start()
+        pull.handed_out_up_to(pull.loan.total)
+        while not mailbox.messages:
+            if mailbox.is_ended:
+                if mailbox.error is not None:
+                    raise mailbox.error
+                return MessageBatch()
+            await mailbox.wait()
+        return pull.lend()
+
+    def handed_out_up_to(self, count: int) -> None:
+        """Note how many of all lent messages were handed out."""
+        self._pull.handed_out_up_to(count)
+
+    @property
+    def loan(self) -> Loan:
+        """The messages that a blocking client has taken and not handed out."""
+        return self._pull.loan
+
     async def next(self, timeout: Seconds | None = None) -> Message:
         """Take the next message.
 
@@ -190,8 +221,13 @@ class MessageReader:
         """Wait until a read with a handler ends; the reason, if there is one, is raised."""
         self.start()
         handlers = self._pull.handlers
-        await handlers.ended()
+        self._pull.waiting += 1
+        try:
+            await handlers.ended()
+        finally:
+            self._pull.waiting -= 1
         if self._mailbox.error is not None:
+            self._is_raised = True
             raise self._mailbox.error
         if handlers.has_handler and not self._mailbox.is_ended:
             raise ConsumeError("the tasks of the handlers were cancelled")
@@ -287,7 +323,10 @@ class _ConsumerPull(ContinuousPull):
     ) -> None:
         super().__init__(connection, options, handler, concurrency)
         self._consumer = consumer
-        self._is_pinned = consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT
+        # With a group whose policy is unknown, the first message with a pin tells.
+        self._is_pinned = consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT or (
+            not consumer.is_known and bool(options.group.group)
+        )
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
         self._attempts = 0

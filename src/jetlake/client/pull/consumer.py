@@ -42,14 +42,15 @@ from jetlake.model.replies import (
 from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest, StreamInfoRequest
 
 
-@hides("consume_with", "info_within", "leader", "needs_ack", "prepare", "pull_subject")
+@hides("consume_with", "info_within", "leader", "needs_ack", "prepare", "pull_subject", "unseen")
 class Consumer:
     """A pull consumer of a stream.
 
     Attributes:
         stream_name: the stream's name.
         name: the consumer's name.
-        cached_info: the server's last answer about the consumer.
+        cached_info: the server's last answer about the consumer; with names alone while `is_known` is False.
+        is_known: the server has answered; without an answer, nothing is checked against the consumer's configuration.
         pull_subject: the subject that pull requests are published to.
         needs_ack: whether messages wait for their acknowledgement.
 
@@ -57,9 +58,9 @@ class Consumer:
         InvalidOptionError: the consumer is push based.
     """
 
-    __slots__ = ("_api", "cached_info", "name", "needs_ack", "pull_subject", "stream_name")
+    __slots__ = ("_api", "cached_info", "is_known", "name", "needs_ack", "pull_subject", "stream_name")
 
-    def __init__(self, api: ApiCaller, info: ConsumerInfo) -> None:
+    def __init__(self, api: ApiCaller, info: ConsumerInfo, *, is_known: bool = True) -> None:
         if info.config.is_push:
             raise InvalidOptionError(
                 f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
@@ -70,8 +71,16 @@ class Consumer:
         self.name = info.name
         self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
         self._set_info(info)
+        self.is_known = is_known
+
+    @classmethod
+    def unseen(cls, api: ApiCaller, stream: str, name: str) -> Consumer:
+        """Return the handle of a consumer that the server was not asked about, or may not tell this user about."""
+        config = ConsumerConfig(name=name, ack_policy=AckPolicy.EXPLICIT)
+        return cls(api, ConsumerInfo(stream_name=stream, name=name, config=config), is_known=False)
 
     def _set_info(self, info: ConsumerInfo) -> None:
+        self.is_known = True
         self.cached_info = info
         self.needs_ack = info.config.ack_policy is not AckPolicy.NONE
 
@@ -397,8 +406,9 @@ class Consumer:
             (group, min_pending, min_ack_pending, priority) == (None, None, None, None)
         ):
             return NO_GROUP
+        config = self.config if self.is_known else None
         return group_options(
-            self.config, group=group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+            config, group=group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
         )
 
     def _refuse_pinned(self, call: str) -> None:

@@ -3,12 +3,14 @@
 Always true:
 
 - All pulls of one read share one inbox. Messages requested and not received are counted in `PullState`; messages
-  received and not handed out are in the mailbox; only `refill` sends a pull, and only when both counts together are at
-  the threshold.
+  received and not handed out are in the mailbox, or lent to another thread (`loan`); only `refill` sends a pull, and
+  only when these counts together are at the threshold.
 - One timer runs, for the earliest moment at which `PullState` has something to do; messages only move that moment
   back, so they never touch the timer.
 - One task at most recovers (`_recovery`). While it runs the state is disconnected, so nothing is pulled.
 - After `_stop_pulling` no pull is sent; after `mailbox.end` no message is added, and what waits can still be taken.
+- The error that ends a read is raised by the call that waits for messages. A read with a handler that nobody waits for
+  has no such call, so the error is reported (`_tell`), and raised again when the read's `with` block is left.
 
 ::
 
@@ -31,12 +33,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections import deque
 from enum import Enum
 from typing import ClassVar
 
 from jetlake.client.connection.connection import Connection
+from jetlake.client.messages.loan import NEVER, Loan
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.pull.handlers import FailedMessages, HandlerPool, MessageHandler
 from jetlake.client.pull.options import ConsumeOptions
@@ -84,10 +89,12 @@ class ContinuousPull(Receiver):
         refill_at: `handed_out` is due when at most this number of messages waits; negative for never.
         pull_subject: the subject that pull requests are published to; empty before there is a consumer.
         is_replaced: whether a recovery creates a new consumer, which delivers to an inbox of its own.
+        loan: the messages that a blocking client has taken out of the mailbox and not handed out.
         handlers: the tasks that call the handler.
         failed: handles the messages whose handler raised.
         is_started: the inbox is subscribed.
         is_emptied: all messages are sure to be taken, though there is no handler here.
+        waiting: number of callers that wait for the end of a read with a handler, and raise its reason.
     """
 
     is_replaced: ClassVar[bool] = False
@@ -100,6 +107,8 @@ class ContinuousPull(Receiver):
         "_heartbeat_s",
         "_is_cluster_changed",
         "_is_stopping",
+        "_largest",
+        "_lent_sizes",
         "_loop",
         "_options",
         "_recovery",
@@ -109,10 +118,12 @@ class ContinuousPull(Receiver):
         "handlers",
         "is_emptied",
         "is_started",
+        "loan",
         "mailbox",
         "pull_subject",
         "refill_at",
         "state",
+        "waiting",
     )
 
     def __init__(
@@ -131,7 +142,11 @@ class ContinuousPull(Receiver):
         self._recovery: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._is_cluster_changed = False
+        # By bytes: the sizes of lent messages, oldest first, and the largest message so far.
+        self._lent_sizes: deque[int] = deque()
+        self._largest = 1
         self.mailbox = Mailbox(self._loop)
+        self.loan = Loan()
         self.state = PullState(options, self._loop.time())
         self.refill_at = -1
         self.pull_subject = b""
@@ -139,6 +154,7 @@ class ContinuousPull(Receiver):
         self.handlers = HandlerPool(connection, handler, concurrency, self.failed)
         self.is_started = False
         self.is_emptied = False
+        self.waiting = 0
 
     # What consumers of each kind decide
 
@@ -274,13 +290,20 @@ class ContinuousPull(Receiver):
         self._stop_pulling()
         self._connection.unsubscribe(self)
         self._connection.listeners.discard(self)
+        self._tell(error)
         self.mailbox.end(error)
         if error is None:
             self.release()
 
+    def _tell(self, error: Exception | None) -> None:
+        """Report the error that ends a read with a handler, unless a caller waits for the end and raises it."""
+        if error is not None and self.handlers.has_handler and not self.waiting and not self.mailbox.is_ended:
+            self.report(error)
+
     def _stop_pulling(self) -> None:
         self._has_stopped_pulling = True
         self.refill_at = -1
+        self.loan.look_at = NEVER
         self._stop_timer()
         self._stop_recovery()
 
@@ -304,13 +327,30 @@ class ContinuousPull(Receiver):
         self._buffered_bytes = 0
         self.refill()
 
+    def lend(self) -> MessageBatch[Message]:
+        """Take all messages out of the mailbox for a thread that hands them out later."""
+        messages = self.mailbox.take_all()
+        self.loan.add(len(messages))
+        if self.state.by_bytes:
+            self._lent_sizes.extend([message.size for message in messages])
+        return messages
+
+    def handed_out_up_to(self, count: int) -> None:
+        """Note how many of all lent messages were handed out, and pull if that is due."""
+        fresh = self.loan.note(count)
+        if self.state.by_bytes:
+            handed_out = sum([self._lent_sizes.popleft() for _ in range(fresh)])
+            self._buffered_bytes = max(0, self._buffered_bytes - handed_out)
+        self.refill()
+
     def refill(self) -> None:
         """Pull, if that is due."""
         if self._has_stopped_pulling:
             return
         state = self.state
         now = self._loop.time()
-        request = state.next_request(self._buffered_bytes if state.by_bytes else len(self.mailbox.messages), now)
+        buffered = self._buffered_bytes if state.by_bytes else len(self.mailbox.messages) + self.loan.left
+        request = state.next_request(buffered, now)
         if request is not None:
             body = encode(request)
             # At once and together with the acknowledgements before it, so that server and client work in parallel.
@@ -322,8 +362,17 @@ class ContinuousPull(Receiver):
             self._arm(deadline)
 
     def _set_refill_at(self) -> None:
-        # By bytes every message counts, so each one that is handed out has to be looked at.
-        self.refill_at = _EVERY_MESSAGE if self.state.by_bytes else self.state.refill_at()
+        loan = self.loan
+        due_at = self.state.refill_at()
+        if not self.state.by_bytes:
+            self.refill_at = due_at
+            # From here on this number of messages may be handed out; the mailbox goes first to the thread.
+            loan.look_at = NEVER if due_at < 0 else loan.total + len(self.mailbox.messages) - due_at
+            return
+        # By bytes every message counts, so each one that is handed out has to be looked at; a thread need not tell
+        # before so many messages of the largest size would have made a pull due.
+        self.refill_at = _EVERY_MESSAGE
+        loan.look_at = loan.handed_out + max(1, (self._buffered_bytes - due_at) // self._largest)
 
     def _pause(self) -> None:
         """Pull no more until `_resume`: all pulls are lost."""
@@ -388,7 +437,9 @@ class ContinuousPull(Receiver):
         if verdict is not NextStep.PULL:
             self._follow(verdict)
         if by_bytes:
-            self._buffered_bytes += sum([message.size for message in messages])
+            sizes = [message.size for message in messages]
+            self._buffered_bytes += sum(sizes)
+            self._largest = max(self._largest, *sizes)
         self.mailbox.put(messages)
         # Counted in the mailbox, since `accept` may have put some messages there itself.
         if self._options.stop_after and state.accepted(len(self.mailbox.messages) - waiting):
@@ -397,6 +448,7 @@ class ContinuousPull(Receiver):
     def ended(self, error: Exception | None) -> None:
         self._stop_pulling()
         self._connection.listeners.discard(self)
+        self._tell(error)
         self.mailbox.end(error)
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:

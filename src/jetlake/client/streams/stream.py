@@ -491,13 +491,27 @@ class Stream:
             raise InvalidOptionError("deliver_subject makes a push consumer: use js.subscribe for those")
         return Consumer(self._api, await create_consumer(self._api, self.name, config, action))
 
-    async def consumer(self, name: str) -> Consumer:
+    async def consumer(self, name: str, *, lookup: bool = True) -> Consumer:
         """Return the handle of an existing pull consumer.
+
+        A user who may pull and not ask about the consumer (`CONSUMER.INFO`) gets the handle all the same; the first
+        pull finds out whether the consumer exists.
+
+        Args:
+            name: the consumer's name.
+            lookup: ask the server about it. False where nobody would answer, as for a consumer that another account
+                exports without its `CONSUMER.INFO`.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.
         """
-        return Consumer(self._api, await self.consumer_info(name))
+        check_name("consumer", name)
+        if lookup:
+            try:
+                return Consumer(self._api, await self.consumer_info(name))
+            except PermissionsError:
+                pass
+        return Consumer.unseen(self._api, self.name, name)
 
     async def consumer_info(self, name: str) -> ConsumerInfo:
         """Ask the server about a consumer.

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from jetlake.client.api.api_caller import ApiCaller
-from jetlake.errors import NotFoundError
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 
@@ -77,8 +76,5 @@ class BoundConsumer:
             self._deletion = None
 
     async def _delete(self, is_in_use: Callable[[], Awaitable[bool]] | None) -> None:
-        try:
-            if is_in_use is None or not await is_in_use():
-                await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
-        except NotFoundError:
-            pass  # Deleted already.
+        if is_in_use is None or not await is_in_use():
+            await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)

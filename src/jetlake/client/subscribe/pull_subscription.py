@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 
@@ -12,6 +13,7 @@ from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.messages.receiver import Receiver
+from jetlake.client.pull.options import NO_GROUP, GroupOptions, group_options
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus, classify, read_status
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.subscribe.bound_consumer import BoundConsumer
@@ -30,7 +32,7 @@ from jetlake.errors import (
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.durations import Seconds, nanoseconds
-from jetlake.model.enums import AckPolicy
+from jetlake.model.enums import AckPolicy, PriorityPolicy
 from jetlake.model.requests import PullRequest
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
@@ -60,22 +62,35 @@ class TwoStepPull:
         error: the status that ended it, if that was an error.
     """
 
-    __slots__ = ("_batch", "_received", "error", "phase")
+    __slots__ = ("_batch", "_group", "_received", "error", "phase")
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, group: GroupOptions = NO_GROUP) -> None:
         self._batch = batch
+        self._group = group
         self._received = 0
         self.phase = PullPhase.NO_WAIT
         self.error: PullStatus | None = None
 
     def first_request(self) -> PullRequest:
         """Ask for what is there."""
-        return PullRequest(batch=self._batch, no_wait=True)
+        return self._request(no_wait=True)
 
     def second_request(self, timeout_s: float) -> PullRequest:
         """Wait for messages; the server gives up a little before the client does."""
         expires_s = max(timeout_s - _EXPIRES_BEFORE_S, timeout_s / 2)
-        return PullRequest(batch=self._batch, expires=nanoseconds(expires_s))
+        return self._request(expires=nanoseconds(expires_s))
+
+    def _request(self, *, no_wait: bool = False, expires: int = 0) -> PullRequest:
+        group = self._group
+        return PullRequest(
+            batch=self._batch,
+            no_wait=no_wait,
+            expires=expires,
+            group=group.group,
+            min_pending=group.min_pending,
+            min_ack_pending=group.min_ack_pending,
+            priority=group.priority,
+        )
 
     def received(self, messages: int) -> None:
         """Count received messages."""
@@ -166,13 +181,32 @@ class PullSubscription:
         """Ask the server about the consumer."""
         return await self._bound.info()
 
-    async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> MessageBatch[Message]:
+    async def fetch(
+        self,
+        batch: int = 1,
+        timeout: Seconds = _TIMEOUT_S,
+        *,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> MessageBatch[Message]:
         """Fetch up to `batch` messages: all that are there, or, if none is, the next ones within `timeout` seconds.
 
+        Args:
+            batch: most messages.
+            timeout: seconds to wait for the first one.
+            group: the priority group, needed if the consumer has groups.
+            min_pending: overflow policy: only when at least this number of messages is yet to be delivered.
+            min_ack_pending: overflow policy: only when at least this number of messages waits for acknowledgement.
+            priority: prioritized policy: 0 (first) to 9.
+
         Returns:
-            The messages; an empty list when none came.
+            The messages; an empty list when none came. When a status ends the fetch behind some messages, as after the
+            deletion of the consumer, they are returned, and their `error` has it.
 
         Raises:
+            InvalidOptionError: an option that cannot work, or a pinned consumer, which needs `Consumer.consume`.
             PullStatusError: the server refused the pull.
             ConsumerDeletedError: the consumer is gone.
             NoRespondersError: no server answers for the consumer.
@@ -181,6 +215,7 @@ class PullSubscription:
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidOptionError(f"batch is 1 or more, not {batch!r}")
+        groups = self._groups(group, min_pending, min_ack_pending, priority)
         loop = self._connection.loop
         give_up_at = loop.time() + (timeout_s(timeout) or _TIMEOUT_S)
         retry_s = _RETRY_FIRST_S
@@ -190,8 +225,8 @@ class PullSubscription:
             await self._connection.wait_connected(give_up_at - loop.time())
             try:
                 if batch == 1 and not self._single_busy:
-                    return MessageBatch(await self._fetch_one(give_up_at - loop.time()))
-                return MessageBatch(await self._fetch_many(batch, give_up_at - loop.time()))
+                    return await self._fetch_one(TwoStepPull(1, groups), give_up_at - loop.time())
+                return await self._fetch_many(TwoStepPull(batch, groups), batch, give_up_at - loop.time())
             except (DisconnectedError, NoRespondersError, PullStatusError) as error:
                 if not _is_passing(error) or loop.time() + retry_s >= give_up_at:
                     raise
@@ -199,6 +234,18 @@ class PullSubscription:
                     raise
             await asyncio.sleep(retry_s)
             retry_s = min(_RETRY_MAX_S, 2 * retry_s)
+
+    def _groups(
+        self, group: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None
+    ) -> GroupOptions:
+        config = self.cached_info.config if self.cached_info is not None else None
+        if config is not None and config.priority_policy is PriorityPolicy.PINNED_CLIENT:
+            raise InvalidOptionError(
+                "fetch does not work on a pinned_client consumer: use js.consumer(…).consume, which keeps the pin"
+            )
+        return group_options(
+            config, group=group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+        )
 
     async def _is_gone(self, timeout_s: float) -> bool:
         """Tell a consumer that is gone from one whose cluster elects a leader."""
@@ -210,7 +257,7 @@ class PullSubscription:
             pass  # A client that may not ask may pull all the same, and the time of the fetch is limited.
         return False
 
-    async def _fetch_one(self, timeout_s: float) -> list[Message]:
+    async def _fetch_one(self, pull: TwoStepPull, timeout_s: float) -> MessageBatch[Message]:
         """Pull(1): the first try goes through one wildcard inbox for all such fetches, without SUB and UNSUB."""
         started = self._connection.loop.time()
         if self._single is not None and self._single.mailbox.is_ended:
@@ -222,7 +269,6 @@ class PullSubscription:
         inbox = self._single
         self._single_next += 1
         reply = b"%b%d" % (inbox.subject[:-1], self._single_next)
-        pull = TwoStepPull(1)
         self._single_busy = True
         answered = False
         try:
@@ -237,7 +283,7 @@ class PullSubscription:
         if pull.phase is not PullPhase.LINGER:
             return self._outcome(pull, messages)
         left_s = timeout_s - (self._connection.loop.time() - started)
-        return await self._linger(pull, left_s) if left_s > 0 else []
+        return await self._linger(pull, left_s) if left_s > 0 else MessageBatch()
 
     def _close_single(self) -> None:
         if self._single is not None:
@@ -253,7 +299,7 @@ class PullSubscription:
         connection.subscribe(inbox)
         return inbox
 
-    async def _linger(self, pull: TwoStepPull, timeout_s: float) -> list[Message]:
+    async def _linger(self, pull: TwoStepPull, timeout_s: float) -> MessageBatch[Message]:
         inbox = self._open_inbox()
         try:
             self._ask(pull.second_request(timeout_s), inbox.subject)
@@ -262,10 +308,9 @@ class PullSubscription:
             self._connection.unsubscribe(inbox)
         return self._outcome(pull, messages)
 
-    async def _fetch_many(self, batch: int, timeout_s: float) -> list[Message]:
+    async def _fetch_many(self, pull: TwoStepPull, batch: int, timeout_s: float) -> MessageBatch[Message]:
         """Pull(n): an inbox for this fetch, with an automatic end behind the last message."""
         started = self._connection.loop.time()
-        pull = TwoStepPull(batch)
         inbox = self._open_inbox()
         try:
             self._ask(pull.first_request(), inbox.subject)
@@ -320,21 +365,26 @@ class PullSubscription:
         elif not reply or message.raw_subject == reply:
             pull.heard(read_status(message))
 
-    def _outcome(self, pull: TwoStepPull, messages: list[Message]) -> list[Message]:
-        if pull.error is None or messages:
-            return messages
-        outcome = classify(pull.error)
+    def _outcome(self, pull: TwoStepPull, messages: list[Message]) -> MessageBatch[Message]:
+        """Return the messages; the status that ended them is raised, or goes with them."""
+        error = None if pull.error is None else self._error_of(pull.error)
+        if error is not None and not messages:
+            raise error
+        return MessageBatch(messages, error)
+
+    def _error_of(self, status: PullStatus) -> JetlakeError:
+        outcome = classify(status)
         if outcome is PullOutcome.DELETED:
-            raise ConsumerDeletedError(self.stream_name, self.consumer_name)
+            return ConsumerDeletedError(self.stream_name, self.consumer_name)
         if outcome is PullOutcome.UNAVAILABLE:
-            raise NoRespondersError(self._pull_subject.decode())
-        raise PullStatusError(pull.error.status, pull.error.description)
+            return NoRespondersError(self._pull_subject.decode())
+        return PullStatusError(status.status, status.description)
 
     async def unsubscribe(self) -> None:
         """End it; a consumer that it created is deleted, unless another client pulls from it.
 
         Raises:
-            ApiError: the consumer could not be deleted.
+            ApiError: the consumer could not be deleted; `ConsumerNotFoundError` if somebody else has deleted it.
         """
         self._is_closed = True
         self._close_single()
@@ -351,7 +401,8 @@ class PullSubscription:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.unsubscribe()
+        with suppress(NotFoundError):  # Deleted in the block.
+            await self.unsubscribe()
 
 
 def _is_passing(error: JetlakeError) -> bool:

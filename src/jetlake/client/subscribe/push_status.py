@@ -40,14 +40,24 @@ class PushStatus:
         idle_heartbeat_s: the interval that the consumer promised; 0 for none.
         checks_gaps: False for queue subscriptions, whose members see only some deliveries.
         alarm_s: silence after which an alarm is due; three intervals when None.
+        delivered: the number of the consumer's last delivery before this subscription, so that a lost first delivery is
+            noticed; None if that is not known.
     """
 
     __slots__ = ("_alarm_s", "_checks_gaps", "_expected", "_is_connected", "_last_flow_reply", "_last_heard")
 
-    def __init__(self, idle_heartbeat_s: float, *, checks_gaps: bool, now: float, alarm_s: float | None = None) -> None:
+    def __init__(
+        self,
+        idle_heartbeat_s: float,
+        *,
+        checks_gaps: bool,
+        now: float,
+        alarm_s: float | None = None,
+        delivered: int | None = None,
+    ) -> None:
         self._alarm_s = (alarm_s or _ALARM_INTERVALS * idle_heartbeat_s) if idle_heartbeat_s else 0.0
         self._checks_gaps = checks_gaps
-        self._expected = 0
+        self._expected = 0 if delivered is None else delivered + 1
         self._last_flow_reply = b""
         self._last_heard = now
         self._is_connected = True

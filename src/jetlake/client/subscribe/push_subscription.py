@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
 
 from msgspec import Struct
 
 from jetlake.client.api.api_caller import ApiCaller, until_ready
 from jetlake.client.connection.subscription import MessageCallback, PendingLimits, Subscription
+from jetlake.client.messages.loan import NEVER
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.ready import READY
 from jetlake.client.subscribe.bound_consumer import BoundConsumer
@@ -107,7 +109,11 @@ class PushSubscription(Subscription):
         self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
         loop = self._connection.loop
         self._status = PushStatus(
-            seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=self._alarm_s
+            seconds(info.config.idle_heartbeat),
+            checks_gaps=not self.queue,
+            now=loop.time(),
+            alarm_s=self._alarm_s,
+            delivered=info.delivered.consumer_seq,
         )
         if not self.is_closed:
             self._start_watch(self._status)
@@ -141,7 +147,7 @@ class PushSubscription(Subscription):
         The consumer stays while another member of its queue group is bound to it.
 
         Raises:
-            ApiError: the consumer could not be deleted.
+            ApiError: the consumer could not be deleted; `ConsumerNotFoundError` if somebody else has deleted it.
         """
         self._stop_watch()
         await super().unsubscribe(after)
@@ -183,6 +189,10 @@ class PushSubscription(Subscription):
         if self._bound is not None:
             self._bound.begin_deletion(self._bound.is_push_bound if self.queue else None)
 
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(NotFoundError):  # Deleted in the block.
+            await self.unsubscribe()
+
     # What the connection calls
 
     def receive(self, messages: list[Message]) -> None:
@@ -213,13 +223,15 @@ class PushSubscription(Subscription):
                 self._connection.signal(news.error)
 
     def _handed_out(self) -> None:
-        handed_out = self._flow_expected - len(self._mailbox.messages)
+        loan = self.loan
+        handed_out = self._flow_expected - len(self._mailbox.messages) - loan.left
         while self._flow_due and self._flow_due[0][0] <= handed_out:
             _, subject = self._flow_due.popleft()
             try:
                 self._connection.send(encoder.pub(subject, b"", b""))
             except ClientConnectionError:
                 pass  # The server asks again with its next heartbeat.
+        loan.look_at = loan.handed_out + self._flow_due[0][0] - handed_out if self._flow_due else NEVER
         super()._handed_out()
         self._needs_look = bool(self._flow_due) or self._is_slow
 

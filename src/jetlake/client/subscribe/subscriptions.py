@@ -10,6 +10,10 @@ consumer, so the order of its steps matters:
 4. a consumer that appeared between 2 and 3 is an error, except for a queue group, whose members share one: they begin
    again at 2, at most `_RACES_MAX` times;
 5. a subscription that got no consumer is unsubscribed again.
+
+A server answers a request to create a consumer that exists with the same configuration as it answers one that creates
+it. Such a consumer belongs to the client that created it: its age in the answer is larger than the time that the
+request took. Only a consumer that another client created while the request was under way counts as our own.
 """
 
 from __future__ import annotations
@@ -38,11 +42,14 @@ from jetlake.errors import (
     ConsumerNameInUseError,
     ConsumerNotFoundError,
     InvalidOptionError,
+    PermissionsError,
+    RequestTimeoutError,
     StreamNotFoundError,
     SubscribeMismatchError,
 )
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import ConsumerCreateReply, ConsumerInfoReply, StreamNamesReply
 from jetlake.model.requests import ConsumerCreateRequest, StreamListRequest
@@ -128,8 +135,8 @@ class Subscriptions:
         if info is not None:
             return PullSubscription(self._api, stream, info.name, created=False, info=info)
         if request.consumer:
-            # The user may have permission to pull and none for CONSUMER.INFO: the first fetch finds out.
             return PullSubscription(self._api, stream, request.consumer, created=False, info=None)
+        began = self._api.connection.loop.time()
         try:
             info = await self._create(stream, request, deliver_subject="")
         except (ConsumerExistsError, ConsumerNameInUseError):
@@ -139,7 +146,7 @@ class Subscriptions:
             self._api,
             stream,
             info.name,
-            created=not request.keeps_consumer,
+            created=not request.keeps_consumer and self._is_new(request, info, began),
             info=info,
             is_named=request.has_own_name,
         )
@@ -175,6 +182,7 @@ class Subscriptions:
             inbox_prefix = self._api.connection.options.inbox_prefix
             deliver_subject = request.options.get("deliver_subject") or new_inbox(inbox_prefix)
             with self._subscribed(deliver_subject, request, settings) as subscription:
+                began = self._api.connection.loop.time()
                 try:
                     info = await self._create(stream, request, deliver_subject=deliver_subject)
                 except (ConsumerExistsError, ConsumerNameInUseError):
@@ -186,11 +194,21 @@ class Subscriptions:
                         f"duplicate subscription: consumer {request.name!r} of stream {stream!r} was created by "
                         "another subscriber meanwhile"
                     ) from None
-                subscription.attach(info, created=not request.keeps_consumer, is_named=request.has_own_name)
+                is_new = self._is_new(request, info, began)
+                subscription.attach(
+                    info, created=not request.keeps_consumer and is_new, is_named=request.has_own_name
+                )
                 return subscription
         raise SubscribeMismatchError(
             f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time"
         )
+
+    def _is_new(self, request: SubscribeRequest, info: ConsumerInfo, began: float) -> bool:
+        """Return whether the consumer was created by the request that began then, as far as the server tells."""
+        if not request.has_own_name or ZERO_TIME in (info.ts, info.created):
+            return True
+        age_s = (parse_time(info.ts) - parse_time(info.created)) / 1e9
+        return age_s <= self._api.connection.loop.time() - began
 
     @contextmanager
     def _subscribed(
@@ -231,7 +249,8 @@ class Subscriptions:
             return await self._checked(stream, request)
         except ConsumerNotFoundError:
             return None
-        except ApiError:
+        except (ApiError, PermissionsError, RequestTimeoutError):
+            # A pull subscription to a consumer that exists needs no answer (NATS ADR-15): the first fetch finds out.
             if request.is_pull and request.consumer:
                 return None
             raise

@@ -971,14 +971,14 @@ async def test_many_frames_of_a_turn_do_not_wait_for_its_end(fake, clock):
     await clock.settle()
     sid = fake.sid(fake.wire, b"s.in")
     for number in range(600):
-        fake.wire.deliver(b"MSG s.in %b $JS.ACK.%d 0\r\n\r\n" % (sid, number))
+        fake.wire.deliver(b"MSG s.in %b $JS.ACK.S.c.1.%d.1.1.0 0\r\n\r\n" % (sid, number))
     writes = len(fake.wire.writes)
     for _ in range(600):
         (await subscription.next()).ack()
     assert len(fake.wire.writes) > writes
     await clock.settle()
     acks = [frame.subject for frame in fake.wire.frames if getattr(frame, "payload", b"") == b"+ACK"]
-    assert acks == [b"$JS.ACK.%d" % number for number in range(600)]
+    assert acks == [b"$JS.ACK.S.c.1.%d.1.1.0" % number for number in range(600)]
 
 
 async def test_a_publisher_of_tiny_messages_leaves_others_a_turn(fake, clock):
@@ -990,7 +990,7 @@ async def test_a_publisher_of_tiny_messages_leaves_others_a_turn(fake, clock):
     clock.call_soon(turns.append, 1)
     for number in range(10_000):
         if number % 100 == 0:  # Frames that are not published count too, and change nothing.
-            fake.wire.deliver(b"MSG s.in %b $JS.ACK.%d 0\r\n\r\n" % (sid, number) * 300)
+            fake.wire.deliver(b"MSG s.in %b $JS.ACK.S.c.1.%d.1.1.0 0\r\n\r\n" % (sid, number) * 300)
             for _ in range(300):
                 (await subscription.next()).ack()
         await client.publish("s.out", b"x")

@@ -7,6 +7,7 @@ import pytest
 
 from jetlake.client.kv.entry import Entry
 from jetlake.client.messages.message import Message
+from jetlake.client.messages.message_batch import MessageBatch
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.errors import (
@@ -14,6 +15,7 @@ from jetlake.errors import (
     DecodeError,
     InvalidOptionError,
     JetlakeError,
+    NoRespondersError,
     NotJetStreamMessageError,
     RequestTimeoutError,
 )
@@ -176,7 +178,12 @@ async def test_ack_sync_without_an_answer_may_be_tried_again(outlet):
     outlet.error = RequestTimeoutError("late")
     with pytest.raises(TimeoutError):
         await message.ack_sync()
-    assert not message.is_settled
+    # It was sent, so nothing else is; only its confirmation is asked for again.
+    message.nak()
+    assert outlet.frames == []
+    outlet.error = None
+    await message.ack_sync()
+    assert [body for _, body, _ in outlet.requests] == [b"+ACK", b"+ACK"]
 
 
 def test_a_core_message_cannot_be_acknowledged(outlet):
@@ -246,8 +253,8 @@ async def test_confirmed_forms(outlet, name, arguments, body, settles):
     await getattr(message, name)(**arguments)
     assert len(outlet.requests) == (1 if settles else 2)
     message = received(outlet)
-    outlet.error = RequestTimeoutError("a", 3)
-    with pytest.raises(RequestTimeoutError):
+    outlet.error = NoRespondersError("a")
+    with pytest.raises(NoRespondersError):
         await getattr(message, name)(**arguments)
     assert not message.is_settled
 
@@ -289,11 +296,87 @@ def test_what_is_no_json(kind, payload):
         messages_with(b'{"number": "five"}')[kind].json(Order)
 
 
-@pytest.mark.parametrize("reply", [b"", b"$JS.ACK", b"$JS.ACK-1", b"$JS.ACK/", b"$JS.ACKS.a", b"_INBOX.a"])
+class Slow(Outlet):
+    """Answers confirmations when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.answer = asyncio.get_running_loop().create_future()
+
+    async def confirm(self, subject, payload, timeout_s):
+        self.requests.append((subject, payload, timeout_s))
+        await asyncio.shield(self.answer)
+
+
+async def test_while_a_confirmation_is_awaited_nothing_else_is_sent():
+    outlet = Slow()
+    message = received(outlet)
+    first, second = (asyncio.ensure_future(message.ack_sync()) for _ in range(2))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    message.nak()
+    message.term()
+    message.in_progress()
+    with pytest.raises(AlreadyAcknowledgedError):
+        await message.nak_sync()
+    assert not second.done()
+    outlet.answer.set_result(None)
+    await first
+    await second
+    assert (outlet.frames, len(outlet.requests)) == ([], 1)
+
+
+async def test_who_waits_for_the_same_confirmation_gets_its_error_or_asks_again():
+    outlet = Slow()
+    message = received(outlet)
+    first, second = (asyncio.ensure_future(message.ack_sync()) for _ in range(2))
+    await asyncio.sleep(0)
+    outlet.answer.set_exception(NoRespondersError("a"))
+    for waiting in (first, second):
+        with pytest.raises(NoRespondersError):
+            await waiting
+    outlet = Slow()
+    message = received(outlet)
+    first, second = (asyncio.ensure_future(message.ack_sync()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    outlet.answer.set_result(None)
+    await second
+    assert len(outlet.requests) == 2
+
+
+MALFORMED = [
+    b"",
+    b"$JS.ACK",
+    b"$JS.ACK-1",
+    b"$JS.ACK/",
+    b"$JS.ACKS.a",
+    b"_INBOX.a",
+    b"$JS.ACK.x",
+    b"$JS.ACK.S.C.2.10.7.1790000000000000000",
+    b"$JS.ACK.S.C.2.10.7.1790000000000000000.",
+    b"$JS.ACK.S.C.2..7.1790000000000000000.3",
+    b"$JS.ACK.S.C.2.x.7.1790000000000000000.3",
+    b"$JS.ACK.d.S.C.2.10.7.1790000000000000000.3",
+]
+
+
+@pytest.mark.parametrize("reply", MALFORMED)
 def test_only_replies_of_jetstream_are_acknowledged(outlet, reply):
     with pytest.raises(NotJetStreamMessageError):
         Message(b"s", b"1", reply, b"", b"", outlet).ack()
-    assert outlet.frames == []
+    # Behind a good one of the same consumer, and among many.
+    received(outlet).ack()
+    for call in (
+        Message(b"s", b"1", reply, b"", b"", outlet).ack,
+        Message(b"s", b"1", reply, b"", b"", outlet).nak,
+        MessageBatch([received(outlet), Message(b"s", b"1", reply, b"", b"", outlet), received(outlet)]).ack,
+        MessageBatch([received(outlet), Message(b"s", b"1", reply, b"", b"", outlet)]).ack,
+    ):
+        with pytest.raises(NotJetStreamMessageError):
+            call()
+    assert len(outlet.frames) == 1
 
 
 async def test_acknowledgements_may_be_awaited_in_every_way(outlet):

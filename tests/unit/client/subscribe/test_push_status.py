@@ -7,8 +7,8 @@ from jetlake.client.subscribe.push_status import PushStatus
 from jetlake.errors import HeartbeatMissedError, PullStatusError, SequenceGapError
 
 
-def watch(heartbeat=0.0, checks_gaps=True, alarm_s=None):
-    return PushStatus(heartbeat, checks_gaps=checks_gaps, now=0.0, alarm_s=alarm_s)
+def watch(heartbeat=0.0, checks_gaps=True, alarm_s=None, delivered=None):
+    return PushStatus(heartbeat, checks_gaps=checks_gaps, now=0.0, alarm_s=alarm_s, delivered=delivered)
 
 
 def delivered(number, stream_seq=None):
@@ -48,6 +48,16 @@ def test_a_gap_in_deliveries_is_noticed_once_and_reading_goes_on():
 
 def test_the_first_delivery_may_have_any_number():
     assert watch().received([delivered(100)], 0.0).notices == []
+
+
+@pytest.mark.parametrize("before", [0, 41])
+def test_a_lost_first_delivery_is_a_gap(before):
+    (gap,) = watch(delivered=before).received([delivered(before + 2)], 0.0).notices
+    assert (gap.expected, gap.received) == (before + 1, before + 2)
+    (gap,) = watch(heartbeat=1, delivered=before).received([heartbeat(before + 1)], 0.0).notices
+    assert (gap.expected, gap.received) == (before + 1, before + 2)
+    assert watch(heartbeat=1, delivered=before).received([heartbeat(before), delivered(before + 1)], 0.0).notices == []
+    assert watch(delivered=before, checks_gaps=False).received([delivered(before + 2)], 0.0).notices == []
 
 
 def test_a_heartbeat_tells_of_a_gap():
