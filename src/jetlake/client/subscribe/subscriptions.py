@@ -195,9 +195,7 @@ class Subscriptions:
                         "another subscriber meanwhile"
                     ) from None
                 is_new = self._is_new(request, info, began)
-                subscription.attach(
-                    info, created=not request.keeps_consumer and is_new, is_named=request.has_own_name
-                )
+                subscription.attach(info, created=not request.keeps_consumer and is_new, is_named=request.has_own_name)
                 return subscription
         raise SubscribeMismatchError(
             f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time"

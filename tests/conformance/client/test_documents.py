@@ -4,8 +4,6 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from blocking_support import connected, fill, in_thread, wait_until
-from client_support import filled, numbers, until
 
 import jetlake.blocking
 from jetlake.client.subscribe.subscriptions import Subscriptions
@@ -16,6 +14,8 @@ from jetlake.errors import (
     PullStatusError,
     SequenceGapError,
 )
+from tests.support.blocking import connected, fill, in_thread, wait_until
+from tests.support.clients import filled, numbers, until
 
 # NATS ADR-37: the error that ends a read is told
 
