@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from jetlake.cli import beginning
+
 # As type checkers know it: `typing` need not be loaded before the server listens.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status of the process, returned or raised as SystemExit."""
-    arguments = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        arguments = sys.argv[1:]
+        beginning.began()
+    else:
+        arguments = argv
     prepare_standard_streams()
     try:
         return _run(arguments)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
+from jetlake.cli import beginning
 from jetlake.cli.keyboard import read_standard_input
 from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode_strict
@@ -127,8 +127,7 @@ class Deliver(click.ParamType[Start]):
                 param,
                 ctx,
             )
-        now_ns = int(datetime.now().timestamp() * 1e9)
-        return Start(deliver_policy="by_start_time", opt_start_time=wire_time(now_ns - ago_ns))
+        return Start(deliver_policy="by_start_time", opt_start_time=wire_time(beginning.typed_at_ns() - ago_ns))
 
 
 class Time(click.ParamType[int]):
@@ -149,7 +148,7 @@ class Time(click.ParamType[int]):
         except click.ClickException:
             examples = "2026-01-31T12:00:00Z, 2026-01-31 or 2h (ago)"
             self.fail(f"{value!r} is not a time; use a value such as {examples}", param, ctx)
-        return int(datetime.now().timestamp() * 1e9) - ago_ns
+        return beginning.typed_at_ns() - ago_ns
 
 
 class Pair(click.ParamType[tuple[str, str]]):

@@ -7,6 +7,7 @@ import time
 import click
 import pytest
 
+from jetlake.cli import beginning
 from jetlake.cli.values import DELIVER, DURATION, HEADER, PAIR, SAMPLE, SIZE
 from jetlake.model.encoding.times import parse_time
 
@@ -106,3 +107,11 @@ def test_samples():
     for bad in ("101", "x", "-1", "8.5"):
         with pytest.raises(click.BadParameter, match="percentage"):
             SAMPLE.convert(bad, None, None)
+
+
+def test_a_duration_counts_from_when_the_command_was_typed(monkeypatch):
+    monkeypatch.setattr(beginning, "_began_ns", 1_800_000_000 * 10**9)
+    assert DELIVER.convert("2m", None, None).fields["opt_start_time"] == "2027-01-15T07:58:00Z"
+    began = time.time_ns()
+    beginning.began()
+    assert beginning.typed_at_ns() < began
