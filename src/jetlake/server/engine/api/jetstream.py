@@ -205,12 +205,20 @@ class JetStream:
     def delete_stream(self, stream: Stream) -> Steps[Syncable | None]:
         """Delete a stream with its consumers and files; return what is durable once it is gone for good.
 
-        The first step removes the stream, the others release its subjects and close its consumers.
+        The first steps end its copying, the next one removes the stream, and the others release its subjects and close
+        its consumers.
 
         Raises:
             StoreError: the files could not be removed; the stream is unchanged.
         """
-        removal = stream.delete()
+        yield from stream.copying.end_in_steps()
+        if stream.is_closed:
+            return None
+        try:
+            removal = stream.delete()
+        except StoreError:
+            stream.copying.configure(stream.config)
+            raise
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
         self.on_streams_changed()

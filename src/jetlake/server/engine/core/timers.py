@@ -68,11 +68,12 @@ class Timers:
             heappop(heap)
         self.next_ns = heap[0][0] if heap else None
 
-    def run_due(self, now_ns: int) -> int:
+    def run_due(self, now_ns: int, has_time: Callable[[], bool] = lambda: True) -> int:
         """Run the calls that are due, in the order of deadlines, and return their number.
 
         A call that a callback schedules waits for the next `run_due`, even when it is due at once, so that this one
-        ends. When a callback raises, the rest stays scheduled.
+        ends. When a callback raises, the rest stays scheduled; so does what is left when `has_time` says no, which is
+        asked after each call.
         """
         heap = self._heap
         newest = self._scheduled
@@ -92,6 +93,8 @@ class Timers:
                 self._live -= 1
                 ran += 1
                 callback(now_ns)
+                if not has_time():
+                    break
         finally:
             for entry in too_new:
                 heappush(heap, entry)

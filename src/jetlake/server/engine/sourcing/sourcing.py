@@ -10,7 +10,11 @@ from jetlake.server.engine.sourcing.copies import CopyPath, Mirror, Source
 from jetlake.server.engine.sourcing.positions import Positions
 from jetlake.server.engine.sourcing.receiver import OriginReceiver
 from jetlake.server.engine.stream.stream import Copying, Stream
-from jetlake.store.steps import Steps, finish
+from jetlake.store.steps import Steps, finish, in_groups
+
+# Sources that are begun or ended, and whose names are looked at, in one step.
+_OPENED_AT_ONCE = 64
+_NAMED_AT_ONCE = 512
 
 
 class Sourcing(Copying):
@@ -22,6 +26,7 @@ class Sourcing(Copying):
         self._positions: Positions | None = None
         self._mirror: OriginReceiver | None = None
         self._sources: dict[str, OriginReceiver] = {}
+        self._changes = 0  # How often copying was configured or ended: work under way for an earlier time stops.
 
     @property
     def is_caught_up(self) -> bool:
@@ -37,7 +42,13 @@ class Sourcing(Copying):
             self._positions = positions
 
     def configure(self, config: StreamConfig) -> None:
-        """Begin, change or end copying as the stream's configuration says."""
+        """Begin, change or end copying as the stream's configuration says; many sources begin in later turns."""
+        self._stream.services.long_work.begin(self.configure_in_steps(config))
+
+    def configure_in_steps(self, config: StreamConfig) -> Steps[None]:
+        """Do as `configure` does; ends without having done all when another configuration comes, or the stream ends."""
+        self._changes += 1
+        change = self._changes
         finish(self.prepare(config))
         if config.mirror is not None and self._mirror is None:
             self._mirror = self._open(Mirror(config.mirror, self._path))
@@ -46,17 +57,38 @@ class Sourcing(Copying):
             self._mirror = None
         if not config.sources and not self._sources:
             return
-        wanted = {index_name(source): source for source in config.sources}
-        for name in self._sources.keys() - wanted.keys():
-            self._sources.pop(name).close(deleted=True)
-        for name, receiver in list(self._sources.items()):
-            if receiver.target.source != wanted[name]:
-                # Another start, which a source without a position follows.
-                self._sources.pop(name).close()
-        times = Counter(source.name for source in config.sources)
-        for name, source in wanted.items():
-            if name not in self._sources:
-                self._sources[name] = self._open(self._source(source, is_repeated=times[source.name] > 1))
+        wanted: dict[str, StreamSource] = {}
+        times: Counter[str] = Counter()
+        for group in in_groups(config.sources, _NAMED_AT_ONCE):
+            wanted.update((index_name(source), source) for source in group)
+            times.update(source.name for source in group)
+            if len(config.sources) > _NAMED_AT_ONCE:
+                yield
+        yield from self._close_others(wanted, change)
+        for names in in_groups(wanted, _OPENED_AT_ONCE):
+            if self._changes != change:
+                return
+            for name in names:
+                if name not in self._sources:
+                    source = wanted[name]
+                    self._sources[name] = self._open(self._source(source, is_repeated=times[source.name] > 1))
+            if len(names) == _OPENED_AT_ONCE:
+                yield
+
+    def _close_others(self, wanted: dict[str, StreamSource], change: int) -> Steps[None]:
+        """Close the receivers of sources that the configuration does not have, or has with another start."""
+        for group in in_groups(list(self._sources), _OPENED_AT_ONCE):
+            if self._changes != change:
+                return
+            for name in group:
+                source = wanted.get(name)
+                if source is None:
+                    self._sources.pop(name).close(deleted=True)
+                elif self._sources[name].target.source != source:
+                    # A source without a position follows its new start.
+                    self._sources.pop(name).close()
+            if len(group) == _OPENED_AT_ONCE:
+                yield
 
     def _source(self, source: StreamSource, *, is_repeated: bool) -> Source:
         assert self._positions is not None
@@ -72,8 +104,20 @@ class Sourcing(Copying):
         mirror = self._mirror.info(now_ns) if self._mirror is not None else None
         return mirror, tuple(receiver.info(now_ns) for receiver in self._sources.values())
 
+    def end_in_steps(self) -> Steps[None]:
+        """Stop copying and delete the consumers at the origins, because the stream is about to be deleted."""
+        self._changes += 1
+        for group in in_groups(list(self._sources), _OPENED_AT_ONCE):
+            for name in group:
+                if (receiver := self._sources.pop(name, None)) is not None:
+                    receiver.close(deleted=True)
+            if len(group) == _OPENED_AT_ONCE:
+                yield
+        self.close(deleted=True)
+
     def close(self, *, deleted: bool) -> None:
         """Stop copying, and with `deleted` delete the consumers at the origins."""
+        self._changes += 1
         for receiver in (self._mirror, *self._sources.values()):
             if receiver is not None:
                 receiver.close(deleted=deleted)

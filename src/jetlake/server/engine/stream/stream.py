@@ -177,7 +177,7 @@ class Stream:
         if config.retention is not old.retention:
             self.retention.sweep()
         self.removal.after_removal()
-        self.copying.configure(config)
+        yield from self.copying.configure_in_steps(config)
 
     def _sync_config(self, folder: Syncable) -> None:
         """Sync a saved configuration before it removes messages: after a crash, the old one must still have them.
@@ -500,7 +500,15 @@ class Copying:
         yield from ()
 
     def configure(self, config: StreamConfig) -> None:
-        """Begin, change or end copying as the stream's configuration says."""
+        """Begin, change or end copying as the stream's configuration says; many sources begin in later turns."""
+
+    def configure_in_steps(self, config: StreamConfig) -> Steps[None]:
+        """Do as `configure` does, in steps."""
+        yield from ()
+
+    def end_in_steps(self) -> Steps[None]:
+        """Stop copying and delete the consumers at the origins, because the stream is about to be deleted."""
+        yield from ()
 
     def info(self, now_ns: int) -> tuple[StreamSourceInfo | None, tuple[StreamSourceInfo, ...]]:
         """Return the state of the mirror and of the sources."""

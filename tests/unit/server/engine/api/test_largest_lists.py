@@ -27,6 +27,8 @@ CROSSING = [*numbered("x.a{0}.b", LISTED // 2), *numbered("x.*.c{0}", LISTED // 
 COMBINED = [
     ".".join("as"[number >> bit & 1] if number >> bit & 2 else "*" for bit in range(10)) for number in range(2000)
 ]
+# Fewer: the answer shows each source with its state, and is built at once.
+SOURCES = [{"name": name} for name in numbered("n{0}", LISTED // 2)]
 TRANSFORMS = [{"src": f"t{number}.*", "dest": f"u{number}.$1"} for number in range(LISTED)]
 
 
@@ -46,16 +48,21 @@ REQUESTS = {
         ("STREAM.CREATE.B", stream("B", subjects=CROSSING)),
         ("STREAM.CREATE.C", stream("C", sources=[{"name": "O", "subject_transforms": TRANSFORMS}])),
         ("STREAM.CREATE.D", stream("D", mirror={"name": "O", "subject_transforms": TRANSFORMS})),
+        ("STREAM.CREATE.F", stream("F", sources=SOURCES)),
         ("STREAM.CREATE.E", stream("E", subjects=["e"], metadata=dict.fromkeys(numbered("key {0}"), "value"))),
     ],
     "STREAM.UPDATE": [
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("v.{0}")])),
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("w.{0}")])),
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["w.*"])),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", sources=SOURCES)),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", sources=[{"name": name} for name in numbered("m{0}", LISTED // 2)])),
     ],
     "STREAM.DELETE": [
         ("STREAM.CREATE.A", stream("A", subjects=numbered("q.{0}.x"))),
         ("STREAM.DELETE.A", None),
+        ("STREAM.CREATE.F", stream("F", sources=SOURCES)),
+        ("STREAM.DELETE.F", None),
     ],
     "STREAM.NAMES": [("STREAM.NAMES", {"subject": "s.>"})],
     "STREAM.LIST": [("STREAM.LIST", {"subject": "s.>"})],

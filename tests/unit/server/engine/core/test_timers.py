@@ -81,3 +81,15 @@ def test_the_next_deadline_is_known_whatever_a_callback_schedules_or_cancels():
     assert timers.next_ns == 5
     timers.run_due(20)
     assert timers.next_ns is None
+
+
+def test_what_is_left_when_there_is_no_more_time_runs_next():
+    timers, ran = Timers(), []
+    for number in range(5):
+        timers.schedule(10, lambda _, number=number: ran.append(number))
+    left = iter([True, False])
+    assert timers.run_due(10, lambda: next(left)) == 2
+    assert ran == [0, 1]
+    assert timers.next_ns == 10
+    assert timers.run_due(10) == 3
+    assert ran == [0, 1, 2, 3, 4]
