@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -22,6 +22,7 @@ from jetlake.client.messages.message import give_back
 from jetlake.client.publish.fast_publisher import GapMode
 from jetlake.client.publish.many_messages import ManyMessages, ManyPublished, MessageLike
 from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.client.streams.tables import table_messages
 from jetlake.client.subscribe.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.subscribe.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.completion import hides
@@ -213,6 +214,22 @@ class JetStream(Facade):
                 self._thread.port.post(many.leave)
             raise
         return many.published()
+
+    def publish_table(
+        self,
+        table: Any,
+        *,
+        subject: str | Callable[[Mapping[str, Any]], str] = "",
+        key: str = "",
+        progress: Callable[[int], object] | None = None,
+    ) -> ManyPublished:
+        """Publish the rows of a table as messages, as `jetlake.client.JetStream.publish_table`.
+
+        Raises:
+            InvalidOptionError: a column is missing, or a row has no subject or key.
+            PublishWindowError: rows were not acknowledged; `positions` and `failures` name them.
+        """
+        return self.publish_many(table_messages(table, subject, key, progress))
 
     async def _begin_many(self) -> ManyMessages:
         await self._queue.emptied()

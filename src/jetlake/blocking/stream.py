@@ -216,6 +216,10 @@ class Stream(Facade):
         """Return the messages as a pandas DataFrame: `table(…).to_pandas()`."""
         return self.table(**options).to_pandas()
 
+    def scan(self, **options: Unpack[TableArguments]) -> Any:
+        """Return the messages as a polars LazyFrame, which reads what a query needs: `table(…).scan()`."""
+        return self.table(**options).scan()
+
     name = View[str]("The stream's name.")
     cached_info = View[StreamInfo]("The server's last answer about it.")
     config = View[StreamConfig]("The configuration in the server's last answer.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from types import MethodType
 from typing import Any, Literal, Unpack, cast, overload
 
@@ -30,6 +30,7 @@ from jetlake.client.settings.wire_values import header_bytes, known_subject
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
 from jetlake.client.streams.dead_letters import DeadLetterReplay, ReplayedLetters
 from jetlake.client.streams.stream import Stream, stream_handle
+from jetlake.client.streams.tables import table_messages
 from jetlake.client.subscribe.pull_subscription import PullSubscription
 from jetlake.client.subscribe.push_subscription import PushSubscription
 from jetlake.client.subscribe.subscriptions import (
@@ -176,6 +177,36 @@ class JetStream:
             many.leave()
             raise
         return many.published()
+
+    async def publish_table(
+        self,
+        table: Any,
+        *,
+        subject: str | Callable[[Mapping[str, Any]], str] = "",
+        key: str = "",
+        progress: Callable[[int], object] | None = None,
+    ) -> ManyPublished:
+        """Publish the rows of a table as messages, in order, and wait until all are stored. Needs `jetlake[arrow]`.
+
+        The payload is column `data` where there is one, with column `headers` beside it, as in tables that were read
+        from a stream; else a JSON object of all columns. Rows go through the window of `publish_many`.
+
+        ::
+
+            await js.publish_table(polars.read_parquet("orders.parquet"), subject="orders.{country}", key="id")
+
+        Args:
+            table: of pyarrow, polars, pandas or DuckDB, a dataset, or record batches.
+            subject: the subject, in which `{column}` stands for the row's value, or a function of the row as a
+                dictionary. Default: column `subject`.
+            key: the column whose value is the message's id: a stream stores such a row once within its window.
+            progress: called with a number of rows each time that so many were taken.
+
+        Raises:
+            InvalidOptionError: a column is missing, or a row has no subject or key.
+            PublishWindowError: rows were not acknowledged; `positions` and `failures` name them.
+        """
+        return await self.publish_many(table_messages(table, subject, key, progress))
 
     def _many(self) -> ManyMessages:
         publish = MethodType(JetStream.publish_async, self)

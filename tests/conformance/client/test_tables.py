@@ -385,3 +385,45 @@ async def test_a_mirror_does_not_answer_for_its_origin(server, clients, lack, re
         assert table["timestamp"].cast(pa.int64()).to_pylist() == [stored[number] for number in wanted]
     for _ in range(4):
         assert (await stream.to_arrow(subjects="s.4", start="last:2"))["sequence"].to_pylist() == [45, 55]
+
+
+async def test_a_lazy_table_transfers_what_a_query_needs(js, monkeypatch):
+    from jetlake.client.tables.rows import RowBuilder
+
+    stream = await orders(js, 3000, allow_direct=True)
+    transferred = []
+    build = RowBuilder.build
+    monkeypatch.setattr(RowBuilder, "build", lambda self, part: transferred.append(len(part)) or build(self, part))
+    lazy = await stream.scan(payload="json")
+    wanted = lazy.filter((polars.col("sequence") > 2990) & (polars.col("subject") == "orders.1"))
+    transferred.clear()
+    found = await asyncio.to_thread(wanted.select(polars.col("value").struct.field("id")).collect)
+    assert found["id"].to_list() == [2991]
+    assert sum(transferred) == 1
+    dataset = await stream.table(columns=["sequence", "timestamp", "subject"]).dataset()
+    (since,) = (await stream.to_arrow(start=2500, end=2500))["timestamp"].to_pylist()
+
+    def ask():
+        connection = duckdb.connect()
+        connection.register("orders", dataset)
+        return connection.execute("select min(sequence), count(*) from orders where timestamp >= ?", [since]).fetchall()
+
+    transferred.clear()
+    ((first, count),) = await asyncio.to_thread(ask)
+    assert first <= 2500
+    assert count == 3001 - first
+    assert sum(transferred) < 3000
+
+
+async def test_the_rows_of_a_table_are_published_once(js):
+    stream = await orders(js, 0)
+    rows = polars.DataFrame({"id": range(2000), "kind": ["a", "b"] * 1000})
+    assert await js.publish_table(rows, subject="orders.{kind}", key="id") == (2000, 0)
+    assert await js.publish_table(rows, subject="orders.{kind}", key="id") == (2000, 2000)
+    frame = await stream.to_polars(payload="json", subjects="orders.b")
+    assert frame["value"].struct.field("id").to_list() == list(range(1, 2000, 2))
+    # A table of messages goes to another stream as it is.
+    copy = await js.create_stream("COPY", subjects=["copy.>"], subject_transform={"src": "", "dest": ""})
+    table = (await stream.to_arrow(subjects="orders.a")).drop_columns(["subject"])
+    await js.publish_table(table, subject="copy.a", key="sequence")
+    assert (await copy.to_arrow())["data"].to_pylist() == table["data"].to_pylist()

@@ -250,3 +250,20 @@ async def test_bench(shell, tmp_path):
     finally:
         serving.terminate()
         await serving.communicate()
+
+
+async def test_pub_takes_the_rows_of_a_file(shell, tmp_path):
+    rows = tmp_path / "orders.jsonl"
+    rows.write_text("".join(f'{{"id": {number}, "country": "de"}}\n' for number in range(5)))
+    await shell.run("stream add ORDERS --subjects orders.> --defaults")
+    assert await shell.run(f"pub 'orders.{{country}}' --from {rows} --key id") == f"Published 5 rows of {rows}\n"
+    again = f"Published 5 rows of {rows}, 5 of them stored before\n"
+    assert await shell.run(f"pub 'orders.{{country}}' --from {rows} --key id") == again
+    assert '{"id":4,"country":"de"}' in await shell.run("sub --stream ORDERS -T --raw")
+    for line, text in (
+        (f"pub orders.a body --from {rows}", "leave out BODY"),
+        ("pub orders.a --key id", "--key is a column of the file"),
+        ("pub", "Missing argument SUBJECT"),
+    ):
+        assert text in await shell.run(line, status=EXIT_USAGE)
+    assert "no column city" in await shell.run(f"pub 'orders.{{city}}' --from {rows}", status=EXIT_USAGE)

@@ -29,6 +29,7 @@ from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option,
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.templates import fill, fill_text
 from jetlake.cli.values import DURATION, WAIT
+from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
 
@@ -53,8 +54,15 @@ def _stdin_options(function: Any) -> Any:
 
 
 @click.command(cls=SharedCommand, example="jetlake pub orders.new 'order {{Count}}' --count 10")
-@click.argument("subject")
+@click.argument("subject", required=False)
 @click.argument("body", required=False)
+@click.option(
+    "--from",
+    "file",
+    metavar="FILE",
+    help="Publish the rows of a file (Parquet, CSV, ORC, Arrow, JSON lines); {column} in SUBJECT is filled.",
+)
+@click.option("--key", default="", metavar="COLUMN", help="With --from: column of the message ids.")
 @headers_option
 @click.option("--reply", metavar="SUBJECT", help="Reply subject.")
 @click.option(
@@ -75,8 +83,10 @@ def _stdin_options(function: Any) -> Any:
 @command
 async def pub(
     session: Session,
-    subject: str,
+    subject: str | None,
     body: str | None,
+    file: str | None,
+    key: str,
     headers: tuple[tuple[str, str], ...],
     reply: str | None,
     count: int,
@@ -94,6 +104,17 @@ async def pub(
     BODY, SUBJECT and headers may contain the functions {{Count}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{Time}},
     {{ID}}, {{UUID}} and {{ Random MIN MAX }}, which makes a text of so many letters and digits.
     """
+    if file is not None:
+        if body is not None or headers or reply or atomic or count != 1:
+            fail(
+                "--from takes subject, payload and headers from the rows: leave out BODY and their options", EXIT_USAGE
+            )
+        await _publish_file(session, file, subject or "", key, is_quiet=quiet, as_json=as_json)
+        return
+    if key:
+        fail("--key is a column of the file of --from", EXIT_USAGE)
+    if subject is None:
+        fail("Missing argument SUBJECT; only rows of --from bring their own", EXIT_USAGE)
     if (jetstream or atomic) and reply:
         fail("--jetstream and --reply are mutually exclusive: the stream replies to this command", EXIT_USAGE)
     if atomic and not count:
@@ -132,6 +153,24 @@ async def pub(
         return
     facts["messages"] = number
     output.tell(where if number <= 1 else f"Published {output.count(number)} messages to {subject}", facts, as_json)
+
+
+async def _publish_file(session: Session, file: str, subject: str, key: str, *, is_quiet: bool, as_json: bool) -> None:
+    """Publish the rows of a file."""
+    try:
+        from jetlake.client.tables.row_messages import file_rows
+    except ImportError:
+        raise ConfigError("--from needs pyarrow: install jetlake[arrow]") from None
+    rows = file_rows(file)
+    async with await session.connect() as client:
+        js = session.jetstream_of(client)
+        total = rows.count_rows()
+        with output.Bar("Publishing", total, is_shown=total >= _BAR_MIN and not is_quiet) as bar:
+            done = await js.publish_table(rows, subject=subject, key=key, progress=bar.advance)
+    if not is_quiet:
+        again = f", {output.count(done.duplicates)} of them stored before" if done.duplicates else ""
+        text = f"Published {output.plural(done.messages, 'row')} of {file}{again}"
+        output.tell(text, {"file": file, "messages": done.messages, "duplicates": done.duplicates}, as_json)
 
 
 _BAR_MIN = 1000

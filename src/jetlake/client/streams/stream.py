@@ -139,6 +139,10 @@ class Stream:
         """Return the messages as a pandas DataFrame: `table(…).to_pandas()`."""
         return await (await loaded(self.table, **options)).to_pandas()
 
+    async def scan(self, **options: Unpack[TableArguments]) -> Any:
+        """Return the messages as a polars LazyFrame, which reads what a query needs: `table(…).scan()`."""
+        return await (await loaded(self.table, **options)).scan()
+
     # The stream itself
 
     async def info(self, *, deleted_details: bool = False, subjects_filter: str = "") -> StreamInfo:

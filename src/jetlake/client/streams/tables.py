@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict
 
@@ -13,8 +14,11 @@ from jetlake.errors import ConfigError
 if TYPE_CHECKING:
     import datetime
 
+    from pyarrow import Schema
+
+    from jetlake.client.tables.bounds import Bounds
     from jetlake.client.tables.link import ClientLink
-    from jetlake.client.tables.table import Table, TableRead
+    from jetlake.client.tables.table import OpenRead, Table, TableRead
 
 P = ParamSpec("P")
 
@@ -57,8 +61,17 @@ def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableR
     from jetlake.client.tables.table import TableRead
     from jetlake.client.tables.table_options import table_options
 
-    begin = partial(begin_stream_read, stream=stream, options=table_options(**options))
-    return TableRead(stream, partial(_link, api), begin)
+    given = table_options(**options)
+
+    def begin_part(link: ClientLink, schema: Schema, columns: Sequence[str] | None, bounds: Bounds) -> OpenRead:
+        # The type that was found in the first messages is the table's, whatever the first ones within the bounds are.
+        known = given
+        if given.payload == "json" and "value" in schema.names:
+            known = replace(given, value_type=schema.field("value").type)
+        return begin_stream_read(link, stream, known, columns, bounds)
+
+    begin = partial(begin_stream_read, stream=stream, options=given)
+    return TableRead(stream, partial(_link, api), begin, begin_part)
 
 
 def bucket_table(
@@ -78,6 +91,23 @@ def bucket_table(
     view = BucketView(stream=stream, has_history=has_history, **codec)
     begin = partial(begin_bucket_read, view=view, options=table_options(**options))
     return TableRead(codec["name"], partial(_link, api), begin)
+
+
+def table_messages(
+    table: Any,
+    subject: str | Callable[[Mapping[str, Any]], str],
+    key: str,
+    progress: Callable[[int], object] | None,
+) -> Iterator[tuple[str, bytes, Any]]:
+    """Return the rows of a table as messages for `publish_many`.
+
+    Raises:
+        ConfigError: pyarrow or numpy is not installed.
+    """
+    _check_installed()
+    from jetlake.client.tables.row_messages import row_messages
+
+    return row_messages(table, subject, key, progress)
 
 
 def async_table(read: TableRead) -> Table:

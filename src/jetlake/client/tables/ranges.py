@@ -12,6 +12,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from jetlake.client.tables.bounds import Bounds
 from jetlake.client.tables.data_loss import data_loss_error, lost_at_head, supersedes
 from jetlake.client.tables.planning import (
     BATCH_DIRECT_GET,
@@ -147,6 +148,20 @@ def sequence_at_time(api: StreamApi, version: Version, info: StreamInfo, time_ns
 
 # More deleted messages than this are not listed; a gap that the stream's head passes during the read is then a loss.
 _DELETED_MAX = 100_000
+
+
+def bounded_range(
+    api: StreamApi, version: Version, info: StreamInfo, whole: SequenceRange, bounds: Bounds
+) -> SequenceRange:
+    """Return the part of a range that bounds let through."""
+    first, end = max(whole.first, bounds.first), whole.end
+    if bounds.end is not None:
+        end = min(end, bounds.end)
+    if bounds.first_us is not None:
+        first = max(first, sequence_at_time(api, version, info, bounds.first_us * 1000))
+    if bounds.end_us is not None:
+        end = min(end, sequence_at_time(api, version, info, bounds.end_us * 1000))
+    return SequenceRange(first, end)
 
 
 def plan_tasks(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
 
+from jetlake.client.tables.bounds import Bounds, narrow_subjects
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.decoding import AvroDecoder, Decoder, JsonDecoder, avro_type, infer_json_type
 from jetlake.client.tables.link import ClientLink, LinkedRows
@@ -24,30 +25,39 @@ from jetlake.client.tables.planning import (
 )
 from jetlake.client.tables.positions import Position
 from jetlake.client.tables.range_reader import read_range
-from jetlake.client.tables.ranges import check_head, expiring_soon, plan_tasks, position_range
+from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, plan_tasks, position_range
 from jetlake.client.tables.readers import last_by_leader
 from jetlake.client.tables.rows import RowBuilder
 from jetlake.client.tables.stream_api import Link, StreamApi, ask
 from jetlake.client.tables.table import OpenRead
 from jetlake.client.tables.table_options import TableOptions
 
+_ALL = Bounds()
 ADVICE = "bad_rows='column' would put such messages into columns of their own"
 _NO_FIELDS = pa.struct([])
 
 
-def begin_stream_read(link: ClientLink, stream: str, options: TableOptions) -> OpenRead:
+def begin_stream_read(
+    link: ClientLink, stream: str, options: TableOptions, columns: Sequence[str] | None = None, bounds: Bounds = _ALL
+) -> OpenRead:
     """Begin to read the messages of a stream.
+
+    Args:
+        columns: fewer than the options have.
+        bounds: leave out messages outside of them.
 
     Raises:
         StreamNotFoundError: there is no such stream.
         ConfigError: the payloads have no type in common, and no schema is given.
     """
     try:
-        found = read_stream(link, stream, options)
+        found = read_stream(link, stream, options, bounds)
         value_type, decoder, found = value_decoder(options, found)
-        builder = RowBuilder(
-            options.row_schema(value_type), stream, decoder, ADVICE if options.bad_rows == "fail" else None
-        )
+        schema = options.row_schema(value_type)
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+            decoder = decoder if {"value", "bad_data", "bad_reason"} & set(columns) else None
+        builder = RowBuilder(schema, stream, decoder, ADVICE if options.bad_rows == "fail" else None)
     except BaseException:
         link.close()
         raise
@@ -94,7 +104,7 @@ class _LinkedOptions:
     direct_below: int
 
 
-def read_stream(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
+def read_stream(link: Link, stream: str, options: TableOptions, bounds: Bounds = _ALL) -> Iterator[MessageColumns]:
     """Return the messages between the options' start and end, as the stream is now; planned before this returns.
 
     Raises:
@@ -102,8 +112,15 @@ def read_stream(link: Link, stream: str, options: TableOptions) -> Iterator[Mess
         DataLossError: the options name a first sequence that is gone, and that is an error.
         UnsupportedStreamError: the stream cannot be read with these options.
     """
+    if bounds.subjects is not None:
+        narrowed = narrow_subjects(options.subjects, bounds.subjects)
+        if narrowed == ():
+            return iter(())
+        options = options if narrowed is None else replace(options, subjects=narrowed)
+    if bounds.streams is not None and stream not in bounds.streams:
+        return iter(())
     linked = _linked(link, options)
-    return _messages(_plan(linked, stream, options), linked)
+    return _messages(_plan(linked, stream, options, bounds), linked)
 
 
 def read_bucket(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
@@ -161,18 +178,21 @@ def _messages(partitions: list[ReadPartition], options: _LinkedOptions) -> Itera
         yield from read_range(partition, options)
 
 
-def _plan(linked: _LinkedOptions, stream: str, options: TableOptions) -> list[ReadPartition]:
-    return ask(linked.connection, lambda api: _plan_range(api, stream, linked, options))
+def _plan(linked: _LinkedOptions, stream: str, options: TableOptions, bounds: Bounds = _ALL) -> list[ReadPartition]:
+    return ask(linked.connection, lambda api: _plan_range(api, stream, linked, options, bounds))
 
 
-def _plan_range(api: StreamApi, stream: str, linked: _LinkedOptions, options: TableOptions) -> list[ReadPartition]:
+def _plan_range(
+    api: StreamApi, stream: str, linked: _LinkedOptions, options: TableOptions, bounds: Bounds
+) -> list[ReadPartition]:
     version = parse_version(api.connection.server_version)
     check_server(version)
     info = api.stream_info(stream)
     whole, soft = position_range(api, version, info, options.start, options.end, time.time_ns(), options.subjects)
     if not soft and len(whole):
         check_head(info, whole.first, options.subjects, fail=options.fail_on_data_loss)
-    whole = SequenceRange(max(whole.first, info.state.first_seq, 1), whole.end)
+    first, end = max(whole.first, info.state.first_seq, 1), whole.end
+    whole = bounded_range(api, version, info, SequenceRange(first, end), bounds)
     if not len(whole):
         return []
     reader = choose_reader(info.config, version, linked, len(whole))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from jetlake.client.tables.bounds import Bounds
 from jetlake.client.tables.link import ClientLink, LinkedRows
 from jetlake.completion import hides
 from jetlake.errors import ConfigError
@@ -38,12 +39,21 @@ class TableRead:
         name: what is read.
         make_link: opens the connections for one read.
         begin: begins a read over a link, and closes the link when that fails.
+        begin_part: the same for some columns of a schema, of the messages within bounds; None for what is always
+            read whole.
     """
 
-    def __init__(self, name: str, make_link: Callable[[], ClientLink], begin: Callable[[ClientLink], OpenRead]) -> None:
+    def __init__(
+        self,
+        name: str,
+        make_link: Callable[[], ClientLink],
+        begin: Callable[[ClientLink], OpenRead],
+        begin_part: Callable[[ClientLink, pa.Schema, Sequence[str] | None, Bounds], OpenRead] | None = None,
+    ) -> None:
         self._name = name
         self.make_link = make_link
         self.begin = begin
+        self._begin_part = begin_part
 
     def __repr__(self) -> str:
         return f"<Table of {self._name!r}>"
@@ -98,6 +108,35 @@ class TableRead:
         """
         duckdb = _imported("duckdb")
         return (connection or duckdb).from_arrow(self)
+
+    def scan(self) -> Any:
+        """Return the table as a polars LazyFrame, which reads when it is collected.
+
+        Only the columns that the query needs are built, and only messages that pass its conditions on `sequence`,
+        `timestamp` and `subject` are transferred.
+        """
+        from jetlake.client.tables.scan import polars_scan
+
+        return polars_scan(self.schema(), self._read_part, _imported("polars"))
+
+    def dataset(self) -> Any:
+        """Return the table as a pyarrow dataset, by which DuckDB reads what a query needs, as `scan` does.
+
+        ::
+
+            orders = stream.table().dataset()
+            duckdb.sql("select count(*) from orders where sequence > 1000")
+        """
+        from jetlake.client.tables.scan import ScanDataset
+
+        return ScanDataset(self.schema(), self._read_part)
+
+    def _read_part(self, schema: pa.Schema, columns: Sequence[str] | None, bounds: Bounds) -> pa.RecordBatchReader:
+        if self._begin_part is None:
+            table = self.to_arrow()
+            return (table if columns is None else table.select(columns)).to_reader()
+        read = self._begin_part(self.make_link(), schema, columns, bounds)
+        return pa.RecordBatchReader.from_batches(read.schema, read.batches)
 
 
 def _imported(package: str) -> Any:
@@ -174,6 +213,20 @@ class Table:
             connection: a DuckDB connection. Default: DuckDB's own.
         """
         return self._read.to_duckdb(connection)
+
+    async def scan(self) -> Any:
+        """Return the table as a polars LazyFrame, as `TableRead.scan`; collect it in a thread.
+
+        ::
+
+            orders = await stream.table().scan()
+            frame = await asyncio.to_thread(orders.filter(polars.col("sequence") > 1000).collect)
+        """
+        return await asyncio.to_thread(self._read.scan)
+
+    async def dataset(self) -> Any:
+        """Return the table as a pyarrow dataset, as `TableRead.dataset`; query it in a thread."""
+        return await asyncio.to_thread(self._read.dataset)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._read.__arrow_c_stream__(requested_schema)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset, Version, choose_reader
-from jetlake.client.tables.ranges import check_head, expiring_soon, position_range, sequence_at_time
+from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, position_range
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.source_options import SourceOptions, pinned_partitions
@@ -127,11 +127,5 @@ def _range(
             return SequenceRange(first, first), False
     if not soft:
         check_head(info, first, options.subjects, fail=options.fail_on_data_loss)
-    first = max(first, info.state.first_seq, bounds.first)
-    if bounds.end is not None:
-        end = min(end, bounds.end)
-    if bounds.first_us is not None:
-        first = max(first, sequence_at_time(api, version, info, bounds.first_us * 1000))
-    if bounds.end_us is not None:
-        end = min(end, sequence_at_time(api, version, info, bounds.end_us * 1000))
-    return SequenceRange(first, end), soft
+    whole = SequenceRange(max(first, info.state.first_seq), end)
+    return bounded_range(api, version, info, whole, bounds), soft

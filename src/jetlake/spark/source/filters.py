@@ -1,15 +1,8 @@
-"""Which messages a batch read's filters allow to skip: pure, from Spark's filters to sequences, times and subjects.
-
-Spark still applies every filter to the rows; so a message that is skipped here must be certain to fail a filter, and
-the bounds may be coarse otherwise.
-"""
+"""Which messages a batch read's filters allow to skip: Spark's filters as conditions."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -23,150 +16,29 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from jetlake.protocol.subjects import is_subset, is_valid_publish, overlaps
+from jetlake.client.tables import bounds
+from jetlake.client.tables.bounds import Bounds, Condition, Operator, narrow_subjects
 
 __all__ = ["Bounds", "bounds_of", "narrow_subjects"]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
-_SUBJECTS_MAX = 32
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What rows can pass the filters.
-
-    Attributes:
-        first: lowest sequence.
-        end: the sequence above the highest; None for no bound.
-        first_us: lowest time, microseconds since 1970; None for no bound.
-        end_us: the time above the highest; None for no bound.
-        subjects: patterns of which a subject must match one; None for no bound.
-        streams: names of which the stream must be one; None for no bound.
-    """
-
-    first: int = 1
-    end: int | None = None
-    first_us: int | None = None
-    end_us: int | None = None
-    subjects: tuple[str, ...] | None = None
-    streams: frozenset[str] | None = None
+_OPERATORS: dict[type[Filter], Operator] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    StringStartsWith: "prefix",
+}
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
     """Return the bounds of filters that must all hold; those of other kinds do not count."""
-    bounds = Bounds()
+    conditions = []
     for single in filters:
+        operator = _OPERATORS.get(type(single))
         match getattr(single, "attribute", None):
-            case ("sequence",):
-                bounds = _sequence(bounds, single)
-            case ("timestamp",):
-                bounds = _timestamp(bounds, single)
-            case ("subject",):
-                bounds = _subject(bounds, single)
-            case ("stream",):
-                names = _values(single)
-                if names is not None:
-                    known = bounds.streams
-                    bounds = replace(bounds, streams=frozenset(names) if known is None else known & frozenset(names))
-    return bounds
-
-
-def _values(single: Filter) -> tuple[Any, ...] | None:
-    """Return the values of which the column must have one, or None when the filter does not say that."""
-    if isinstance(single, EqualTo | EqualNullSafe):
-        return (single.value,)
-    if isinstance(single, In):
-        return tuple(single.value)
-    return None
-
-
-def _sequence(bounds: Bounds, single: Filter) -> Bounds:
-    low, high = _interval(single, lambda value: value if isinstance(value, int) else None)
-    return replace(
-        bounds,
-        first=max(bounds.first, low) if low is not None else bounds.first,
-        end=_least(bounds.end, high),
-    )
-
-
-def _timestamp(bounds: Bounds, single: Filter) -> Bounds:
-    low, high = _interval(single, _microseconds)
-    return replace(bounds, first_us=_greatest(bounds.first_us, low), end_us=_least(bounds.end_us, high))
-
-
-def _interval(single: Filter, number: Callable[[Any], int | None]) -> tuple[int | None, int | None]:
-    """Return the lowest value and the one above the highest that a comparison lets through."""
-    values = _values(single)
-    if values is not None:
-        numbers = [number(value) for value in values]
-        known = [value for value in numbers if value is not None]
-        return (min(known), max(known) + 1) if known and len(known) == len(numbers) else (None, None)
-    bound = number(getattr(single, "value", None))
-    if bound is None:
-        return None, None
-    if isinstance(single, GreaterThanOrEqual):
-        return bound, None
-    if isinstance(single, GreaterThan):
-        return bound + 1, None
-    if isinstance(single, LessThan):
-        return None, bound
-    if isinstance(single, LessThanOrEqual):
-        return None, bound + 1
-    return None, None
-
-
-def _microseconds(value: Any) -> int | None:
-    if not isinstance(value, datetime.datetime):
-        return None
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // _MICROSECOND
-
-
-def _greatest(known: int | None, new: int | None) -> int | None:
-    return known if new is None else new if known is None else max(known, new)
-
-
-def _least(known: int | None, new: int | None) -> int | None:
-    return known if new is None else new if known is None else min(known, new)
-
-
-def _subject(bounds: Bounds, single: Filter) -> Bounds:
-    patterns: tuple[str, ...] | None = None
-    values = _values(single)
-    if values is not None:
-        patterns = tuple(dict.fromkeys(value for value in values if value is not None))
-        # A name with a wildcard in it can be a subject, but as a filter it would mean others too.
-        if not all(is_valid_publish(pattern.encode()) for pattern in patterns):
-            return bounds
-    elif isinstance(single, StringStartsWith):
-        prefix = single.value.rpartition(".")[0]
-        if prefix and is_valid_publish(prefix.encode()):
-            patterns = (f"{prefix}.>",)
-    if patterns is None:
-        return bounds
-    if bounds.subjects is None:
-        return replace(bounds, subjects=patterns)
-    both = narrow_subjects(bounds.subjects, patterns) if bounds.subjects else ()
-    return bounds if both is None else replace(bounds, subjects=both)
-
-
-def narrow_subjects(filters: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return filters for what matches both, the read's own filters (none means all) and the patterns.
-
-    None when that cannot be said exactly in filters; an empty tuple when nothing can match.
-    """
-    if not filters:
-        return patterns if len(patterns) <= _SUBJECTS_MAX else None
-    narrowed: list[str] = []
-    for own in filters:
-        for pattern in patterns:
-            a, b = own.encode(), pattern.encode()
-            if is_subset(a, b):
-                narrowed.append(own)
-            elif is_subset(b, a):
-                narrowed.append(pattern)
-            elif overlaps(a, b):
-                return None
-    unique = tuple(dict.fromkeys(narrowed))
-    return unique if len(unique) <= _SUBJECTS_MAX else None
+            case (str(column),) if operator is not None:
+                conditions.append(Condition(column, operator, getattr(single, "value", None)))
+    return bounds.bounds_of(conditions)

@@ -1,0 +1,137 @@
+"""Tables as messages: the rows of anything that knows Arrow, each with its subject, payload, headers and id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from jetlake.errors import ConfigError, InvalidOptionError
+
+Row = Mapping[str, Any]
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_ROWS_MAX = 8192
+_FILES = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc", ".orc": "orc"}
+_FILES |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+
+def row_batches(table: Any) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a table of pyarrow, polars, pandas or DuckDB, or of anything else with Arrow's C stream.
+
+    Raises:
+        InvalidOptionError: it is none of them.
+    """
+    if hasattr(table, "scanner"):
+        return iter(table.scanner(batch_size=_ROWS_MAX).to_reader())
+    if hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__"):
+        table = table.collect()
+    try:
+        reader = pa.RecordBatchReader.from_stream(table)
+    except TypeError:
+        raise InvalidOptionError(
+            f"{type(table).__name__} is no table: give one of pyarrow, polars, pandas or DuckDB, or record batches"
+        ) from None
+    return iter(reader)
+
+
+def file_rows(path: str) -> Any:
+    """Return the rows of a file, or of the files in a folder, as a dataset of pyarrow.
+
+    Raises:
+        ConfigError: there is no such file, or its format is not known.
+    """
+    from pyarrow import dataset
+
+    found = Path(path)
+    if not found.exists():
+        raise ConfigError(f"there is no file {path}")
+    kind = "parquet" if found.is_dir() else _FILES.get(found.suffix.lower())
+    if kind is None:
+        raise ConfigError(f"{path} has no known format: its name ends with none of {', '.join(_FILES)}")
+    try:
+        return dataset.dataset(path, format=kind)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(f"{path} can't be read as {kind}: {error}") from None
+
+
+def row_messages(
+    table: Any, subject: str | Callable[[Row], str] = "", key: str = "", progress: Callable[[int], object] | None = None
+) -> Iterator[tuple[str, bytes, Any]]:
+    """Yield a message for each row.
+
+    Args:
+        subject: the subject, in which `{column}` stands for the row's value, or a function of the row. Empty: column
+            `subject`.
+        key: the column whose value is the message's id, by which a stream stores a row once.
+        progress: called with the number of rows of each batch, when they are taken.
+
+    Raises:
+        InvalidOptionError: a column is missing, or a row has no subject or key.
+    """
+    number = 0
+    for batch in row_batches(table):
+        names = batch.schema.names
+        make_subject = _subject_of(subject, names)
+        _require(key, names, "key")
+        has_data = "data" in names
+        headers = "headers" if has_data and "headers" in names else ""
+        for start in range(0, batch.num_rows, _ROWS_MAX):
+            rows = batch.slice(start, _ROWS_MAX).to_pylist()
+            for row in rows:
+                options: dict[str, Any] = {}
+                if key:
+                    if row[key] is None:
+                        raise InvalidOptionError(f"row {number} of the table has no {key}, which is its key")
+                    options["msg_id"] = str(row[key])
+                if headers and row[headers]:
+                    options["headers"] = _headers(row[headers])
+                text = make_subject(row)
+                if not text:
+                    raise InvalidOptionError(f"row {number} of the table has no subject")
+                yield text, _payload(row, has_data), options
+                number += 1
+            if progress is not None:
+                progress(len(rows))
+
+
+def _require(column: str, names: list[str], purpose: str) -> None:
+    if column and column not in names:
+        raise InvalidOptionError(f"the table has no column {column}, which is its {purpose}; it has {', '.join(names)}")
+
+
+def _subject_of(subject: str | Callable[[Row], str], names: list[str]) -> Callable[[Row], str]:
+    if callable(subject):
+        return subject
+    if not subject:
+        _require("subject", names, "subject")
+        return lambda row: row["subject"] or ""
+    places = _PLACE.findall(subject)
+    for place in places:
+        _require(place, names, "subject")
+    if not places:
+        return lambda _: subject
+
+    def filled(row: Row) -> str:
+        # A row without one of the values has no subject.
+        if any(row[place] is None for place in places):
+            return ""
+        return _PLACE.sub(lambda match: str(row[match[1]]), subject)
+
+    return filled
+
+
+def _payload(row: Row, has_data: bool) -> bytes:
+    if not has_data:
+        return msgspec.json.encode(row)
+    data = row["data"]
+    if isinstance(data, str):
+        return data.encode()
+    return data if data is not None else b""
+
+
+def _headers(pairs: Any) -> dict[str, Any]:
+    return dict(pairs.items() if isinstance(pairs, Mapping) else pairs)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import datetime
+import json
+
+import duckdb
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from jetlake.client.tables.row_messages import file_rows, row_messages
+from jetlake.errors import ConfigError, InvalidOptionError
+
+ROWS = {"id": [1, 2], "country": ["de", "fr"], "price": [1.5, None]}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table(ROWS),
+        pa.table(ROWS).to_batches()[0],
+        polars.DataFrame(ROWS),
+        polars.DataFrame(ROWS).lazy(),
+        pandas.DataFrame({"id": [1, 2], "country": ["de", "fr"], "price": [1.5, float("nan")]}),
+        duckdb.sql("select * from (values (1, 'de', 1.5::double), (2, 'fr', null)) t(id, country, price)"),
+    ],
+    ids=lambda table: f"{type(table).__module__}.{type(table).__name__}",
+)
+def test_the_rows_of_every_library_become_messages(table):
+    taken = []
+    found = list(row_messages(table, "orders.{country}.{id}", "id", taken.append))
+    assert [(subject, json.loads(payload), options) for subject, payload, options in found] == [
+        ("orders.de.1", {"id": 1, "country": "de", "price": 1.5}, {"msg_id": "1"}),
+        ("orders.fr.2", {"id": 2, "country": "fr", "price": None}, {"msg_id": "2"}),
+    ]
+    assert sum(taken) == 2
+
+
+def test_a_table_that_was_a_stream_keeps_payloads_and_headers():
+    headers = pa.map_(pa.string(), pa.list_(pa.string()))
+    rows = pa.table(
+        {"subject": ["a.b", "a.c"], "headers": pa.array([[("N", ["1", "2"])], []], headers), "data": [b"\xff", b""]}
+    )
+    assert list(row_messages(rows)) == [("a.b", b"\xff", {"headers": {"N": ["1", "2"]}}), ("a.c", b"", {})]
+
+
+def test_values_of_every_kind_are_json():
+    rows = pa.table({"time": [datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)], "tags": [["x"]], "raw": [b"\x01"]})
+    ((_, payload, _),) = row_messages(rows, lambda row: f"t.{row['tags'][0]}")
+    assert json.loads(payload) == {"time": "2026-01-01T00:00:00Z", "tags": ["x"], "raw": "AQ=="}
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "complaint"),
+    [
+        (pa.table({"x": [1]}), {}, "no column subject, .* it has x"),
+        (pa.table({"x": [1]}), {"subject": "a.{y}"}, "no column y, which is its subject"),
+        (pa.table({"x": [1]}), {"subject": "a", "key": "y"}, "no column y, which is its key"),
+        (pa.table({"x": pa.array([1, None])}), {"subject": "a.{x}"}, "row 1 of the table has no subject"),
+        (pa.table({"x": pa.array([1, None])}), {"subject": "a", "key": "x"}, "row 1 of the table has no x"),
+        ([1, 2], {}, "list is no table"),
+    ],
+)
+def test_a_table_that_makes_no_messages(table, arguments, complaint):
+    with pytest.raises(InvalidOptionError, match=complaint):
+        list(row_messages(table, **arguments))
+
+
+def test_files(tmp_path):
+    pyarrow.parquet.write_table(pa.table(ROWS), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    (tmp_path / "c.csv").write_text("id,name\n1,x\n")
+    (tmp_path / "d.parquet").write_text("no parquet")
+    counts = [file_rows(str(tmp_path / name)).count_rows() for name in ("a.parquet", "b.jsonl", "c.csv")]
+    assert counts == [2, 2, 1]
+    for name, complaint in (("none.csv", "no file"), ("e.txt", "no known format"), ("d.parquet", "can't be read")):
+        (tmp_path / "e.txt").write_text("")
+        with pytest.raises(ConfigError, match=complaint):
+            file_rows(str(tmp_path / name)).count_rows()
