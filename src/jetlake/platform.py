@@ -49,6 +49,15 @@ OPEN_FLAGS: int = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY",
 """For the files of a store: bytes as they are, no link is followed, and nothing that is no file makes anybody wait."""
 HAS_DIRECTORY_HANDLES: bool = hasattr(os, "O_DIRECTORY")
 """Whether a directory can be opened, to sync or lock it."""
+_has_full_sync = hasattr(fcntl, "F_FULLFSYNC")  # macOS
+LOCKS_OPEN_FILES: bool = not HAS_DIRECTORY_HANDLES
+"""Whether a file that is open can be neither renamed nor removed, as on Windows."""
+NAMES_IGNORE_CASE: bool = _has_full_sync or not HAS_DIRECTORY_HANDLES
+"""Whether `A` and `a` may be names of one file, as on macOS and Windows."""
+DEVICE_NAMES = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
+)
+"""What no file on Windows may be called, in any case."""
 
 
 # Durable syncs
@@ -63,7 +72,6 @@ def _full_sync(handle: int) -> None:
         os.fsync(handle)
 
 
-_has_full_sync = fcntl is not None and hasattr(fcntl, "F_FULLFSYNC")
 sync_data: Callable[[int], None] = _full_sync if _has_full_sync else getattr(os, "fdatasync", os.fsync)
 """Return when the content of an open file, and the length it needs, is on disk."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pty
 import shlex
 import sys
 from asyncio.subprocess import PIPE
@@ -48,6 +47,8 @@ class Shell:
 
         With `screen` the output is on the terminal too; it must be short.
         """
+        import pty  # not on every system
+
         keyboard, terminal = pty.openpty()
         with os.fdopen(keyboard, "r+b", buffering=0) as typed:
             with os.fdopen(terminal, "r+b", buffering=0) as slave:

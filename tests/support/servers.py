@@ -185,7 +185,7 @@ class Process(Running):
 
     async def kill(self):
         """As if the machine had lost this process: no flush, no goodbye."""
-        await self._end(signal.SIGKILL)
+        await self._end(9)  # SIGKILL has no name on Windows
 
     async def _end(self, number):
         if self.process is not None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.folders import folder_name, is_there, list_folders, names_being_removed
+from jetlake.store.files.folders import folder_name, folder_names, is_there, list_folders, names_being_removed
 from jetlake.store.files.name_list import NameList
 from jetlake.store.files.own_files import ACCOUNT, STREAMS
 from jetlake.store.files.removal import Remover
@@ -99,4 +99,4 @@ class StoreFolder:
         return self._lists[account]
 
     def _streams(self, account: str) -> Path:
-        return self.path / folder_name(account) / "streams"
+        return self.path / folder_names(account)[0] / "streams"

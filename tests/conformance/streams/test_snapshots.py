@@ -10,6 +10,7 @@ import pytest
 
 from jetlake.model.archive.archive import END, MAGIC, encode_entry
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
+from jetlake.store.files.folders import folder_name
 from tests.support.backups import content, fill, put, take
 from tests.support.servers import make_server
 from tests.support.wire import Wire
@@ -361,4 +362,4 @@ async def test_a_kill_in_the_middle_of_a_restore_leaves_nothing(kind, start, con
     folders = await asyncio.to_thread(
         lambda: sorted(path.name for path in server.folder.glob("data/jetstream/*/streams/*"))
     )
-    assert folders == ["S"]
+    assert folders == [folder_name("S")]

@@ -28,6 +28,7 @@ from jetlake.server.shell.redo_commits import RedoCommits
 from jetlake.server.version import API_LEVEL
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.files.windows_disk import WindowsDisk
 from jetlake.store.log.durability import FileSync
 from jetlake.store.log.open_files import files_max
 from jetlake.store.redo.redo_log import RedoLog
@@ -111,6 +112,7 @@ class JetStreamService:
         self._accounts = accounts
         self._engine_loop = engine_loop
         self._report_defect = report_defect
+        self._disk = WindowsDisk() if platform.LOCKS_OPEN_FILES else RealDisk()
         self._lock: _FolderLock | None = None
         self._redo_log: RedoLog[FileStore] | None = None
 
@@ -126,7 +128,7 @@ class JetStreamService:
         engine = self._recover(server_name, options, options.jetstream)
         engine_loop = self._engine_loop
         engine_loop.engine = engine
-        self._redo_log = RedoLog[FileStore](RealDisk(), Path(jetstream_folder(options.jetstream)))
+        self._redo_log = RedoLog[FileStore](self._disk, Path(jetstream_folder(options.jetstream)))
         redo = RedoCommits(
             self._redo_log,
             engine_loop.loop,
@@ -148,8 +150,8 @@ class JetStreamService:
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
-        behind_redo = replay(RealDisk(), Path(folder), log.error)
-        store_folder = StoreFolder(RealDisk(), Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
+        behind_redo = replay(self._disk, Path(folder), log.error)
+        store_folder = StoreFolder(self._disk, Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
         engine.report = log.error

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from xxhash import xxh3_64_hexdigest
 
+from jetlake import platform
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within, format_names
 from jetlake.store.files.removal import remove_tree
 
-__all__ = ["folder_name", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
+__all__ = ["folder_name", "folder_names", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
 
 _DELETED = ".deleted"
 _REMOVED_MAX = 1 << 30
@@ -22,11 +23,23 @@ _escape = re.compile(r"[^A-Za-z0-9_$=-]")
 
 
 def folder_name(name: str) -> str:
-    """Return a name as that of a folder: it stays within its parent, and different names stay different."""
+    """Return a name as that of a folder: it stays within its parent, and different names stay different.
+
+    Where names ignore case, those that differ only in it are told apart by a hash.
+    """
+    plain, hashed = folder_names(name)
+    same_for_others = plain != plain.lower() or plain in platform.DEVICE_NAMES
+    return hashed if platform.NAMES_IGNORE_CASE and same_for_others else plain
+
+
+def folder_names(name: str) -> tuple[str, str]:
+    """Return both forms in which a folder may have this name: as it is, and followed by its hash.
+
+    A store may be moved to another system, so that both may be met on each.
+    """
     safe = _escape.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
-    if len(safe) <= _NAME_MAX:
-        return safe or "%"
-    return f"{safe[:_NAME_MAX]}~{xxh3_64_hexdigest(name.encode())}"
+    hashed = f"{safe[:_NAME_MAX]}~{xxh3_64_hexdigest(name.encode())}"
+    return (safe or "%") if len(safe) <= _NAME_MAX else hashed, hashed
 
 
 def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> list[Path]:

@@ -29,7 +29,7 @@ from jetlake.server.engine.storage.storage import (
     StreamStorage,
 )
 from jetlake.store.files.atomic_file import read_file, replace_file
-from jetlake.store.files.folders import folder_name
+from jetlake.store.files.folders import folder_name, folder_names
 from jetlake.store.files.own_files import format_names
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
@@ -396,7 +396,10 @@ def _read_unsynced(folder: ConsumerFolder) -> bytes | None:
 
 def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
     """Check that a folder belongs to the name, so that no two folders claim one stream or consumer."""
-    if folder.path.name != folder_name(name):
+    found, expected = folder.path.name, folder_name(name)
+    # A store that was moved from another system may have the other form, as long as this system's is not there too.
+    moved = found in folder_names(name) and not folder.disk.is_folder(folder.path.with_name(expected))
+    if found != expected and not moved:
         raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
 
 

@@ -1,0 +1,1 @@
+"""Tests in processes that have lost what macOS and Windows lack."""
