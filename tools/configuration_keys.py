@@ -379,7 +379,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("user_cookie", "u", "the cookie with the user"),
             Key("pass_cookie", "p", "the cookie with the password"),
             Key("token_cookie", "t", "the cookie with the token"),
-            Key("jwt_cookie", "j", "the cookie with the JWT", checked=False),
+            Key("jwt_cookie", "j", "the cookie with the JWT", "", TRUSTING, checked=False),
             Key("no_auth_user", "a", "the user of clients without credentials", "", USERS),
             Key("authorization, authentication", "{ user: a, password: b }", "the only user"),
             Key("ping_interval", '"2m"', "between pings", checked=False),

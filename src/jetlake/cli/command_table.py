@@ -8,6 +8,7 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "account": ("server", "account", "Show the account's JetStream usage and limits."),
     "ack-watch": ("messages", "ack_watch", "Print ack samples as they arrive."),
+    "auth": ("auth", "auth", "Create operators, accounts and users for a server that trusts tokens."),
     "bench": ("bench", "bench", "Measure publishing and reading."),
     "completion": ("completion", "completion", "Print a completion script for your shell."),
     "consumer": ("consumer", "consumer", "Create, list, inspect, edit and read from consumers."),

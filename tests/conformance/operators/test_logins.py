@@ -5,6 +5,7 @@ import json
 
 import nkeys
 import pytest
+import websockets
 
 from tests.support.operators import FREE, Key, Realm, creds_text, encoded, enter, is_let_in, login, token
 
@@ -276,3 +277,19 @@ async def test_a_creds_file(start, clients, realm, tmp_path):
         "account_name": "team",
         "user_name": "worker",
     }
+
+
+async def test_a_token_in_a_cookie(start, realm):
+    account = realm.new_account()
+    server = await start(realm.config(more="websocket { port: -1, no_tls: true, jwt_cookie: pass }"), NO_JETSTREAM)
+
+    async def enters(**claims):
+        jwt, _ = realm.user(account, bearer_token=True, **claims)
+        async with websockets.connect(server.websocket_url, additional_headers={"Cookie": f"pass={jwt}"}) as socket:
+            await socket.recv()
+            await socket.send(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            return (await socket.recv()).startswith(b"PONG")
+
+    assert await enters()
+    assert await enters(allowed_connection_types=["WEBSOCKET"])
+    assert not await enters(allowed_connection_types=["STANDARD"])

@@ -29,7 +29,13 @@ __all__ = ["ServerInfo", "complaint", "connect_frame", "read_info", "tls_context
 
 LANGUAGE = "python3"
 
-_AUTHORIZATION_TEXTS = ("authorization violation", "authentication timeout", "user authentication expired")
+_AUTHORIZATION_TEXTS = (
+    "authorization violation",
+    "authentication timeout",
+    "user authentication expired",
+    "user authentication revoked",
+    "account authentication expired",
+)
 
 
 class ServerInfo(msgspec.Struct, frozen=True):

@@ -190,9 +190,10 @@ class WebSocketOptions(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     """Further headers of the answer to the upgrade."""
     user_cookie: str = ""
-    """The cookie with the user's name, for a client whose CONNECT names none; likewise the next two."""
+    """The cookie with the user's name, for a client whose CONNECT names none; likewise the next three."""
     password_cookie: str = ""
     token_cookie: str = ""
+    jwt_cookie: str = ""
     user: User | None = None
     """The only user of this listener; None = those of the server."""
     token: Secret | None = None
@@ -415,6 +416,8 @@ class Options(Struct, frozen=True, kw_only=True):
             if self.callout is not None:
                 raise ConfigError("operators do not allow authorization callouts to be configured directly")
             return  # The accounts are in tokens, which are read when the server is made.
+        if self.websocket is not None and self.websocket.jwt_cookie:
+            raise ConfigError("websocket jwt_cookie needs an operator or trusted_keys")
         known = {GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in self.accounts)}
         if self.callout is not None and self.callout.account not in known:
             raise ConfigError(f'auth_callout: the account "{self.callout.account}" is not defined')

@@ -19,7 +19,6 @@ def read_websocket(section: Section, read_tls: Callable[[Section], TlsOptions]) 
     Raises:
         ConfigError: the section says something that makes no sense; the message names the place.
     """
-    section.refuse("clients with JWTs are not known here", "jwt_cookie")
     settings: dict[str, Any] = {
         "host": section.string("host", "net"),
         "port": section.integer("port", default=0),
@@ -33,6 +32,7 @@ def read_websocket(section: Section, read_tls: Callable[[Section], TlsOptions]) 
         "user_cookie": section.string("user_cookie"),
         "password_cookie": section.string("pass_cookie"),
         "token_cookie": section.string("token_cookie"),
+        "jwt_cookie": section.string("jwt_cookie"),
         "no_auth_user": section.string("no_auth_user"),
     }
     if (listen := section.address("listen")) is not None:

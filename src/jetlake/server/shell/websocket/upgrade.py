@@ -68,6 +68,7 @@ def read_cookies(headers: Headers, options: WebSocketOptions) -> dict[str, str]:
         "user": options.user_cookie,
         "password": options.password_cookie,
         "auth_token": options.token_cookie,
+        "jwt": options.jwt_cookie,
     }
     return {option: cookies[name].value for option, name in named.items() if name in cookies}
 
