@@ -115,6 +115,9 @@ class ClientSubscriptions:
         # Only now: what a listener delivers again must not reach an inbox of this client.
         for listener in list(self.end_listeners):
             listener.subscriber_ended(subscriber)
+        if subscriber.congested:
+            # Deliveries that waited for it go on to the other subscribers of their subject.
+            self._engine_loop.drained()
 
 
 def _unsubscribe_all(account: Account, subscriptions: list[Subscription]) -> Steps[None]:
