@@ -118,3 +118,14 @@ async def test_replay_at_the_original_pace(orders, clock):
             clock.advance(0.12)
         # Not a measurement: without the replay policy all three would come at once.
         assert orders.is_embedded or loop.time() - started > 0.2
+
+
+async def test_messages_behind_the_creation_are_not_replayed_at_a_pace(orders, clock):
+    """The deep dive shows them at their original pace; no server does that, and a follower would lag for ever."""
+    base = {"filter_subject": "ORDERS.processed", "ack_policy": "none", "replay_policy": "original"}
+    await orders.consumer("REPLAY", **base, deliver_subject="out.original")
+    for number in (1, 2):
+        await orders.store("ORDERS.processed", payload=b"order %d" % number)
+        await clock.passes(0.3)
+    await orders.data.subscribe("out.original", "7")
+    assert [(await orders.take()).payload for _ in (1, 2)] == [b"order 1", b"order 2"]
