@@ -74,6 +74,8 @@ def _full_sync(handle: int) -> None:
 
 sync_data: Callable[[int], None] = _full_sync if _has_full_sync else getattr(os, "fdatasync", os.fsync)
 """Return when the content of an open file, and the length it needs, is on disk."""
+SYNC_CALL = "F_FULLFSYNC" if _has_full_sync else "fdatasync" if hasattr(os, "fdatasync") else "fsync"
+"""The name of that call, for people."""
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:

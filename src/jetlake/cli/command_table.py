@@ -15,6 +15,7 @@ COMMANDS = {
     "context": ("context", "context", "Save servers and credentials under a name."),
     "dashboard": ("dashboard", "dashboard", "Show streams and consumers on a web page."),
     "dead-letters": ("dead_letters", "dead_letters", "List, show and replay dead letters."),
+    "doctor": ("doctor", "doctor", "Check the installation, the machine, the disk and the server."),
     "events": ("events", "events", "Watch the server's events, or collect them in a stream."),
     "kv": ("kv", "kv", "Use key-value buckets."),
     "micro": ("services", "micro", "Find services and show their statistics."),

@@ -1,0 +1,29 @@
+"""`jetlake doctor`: what it finds on this machine and on both servers, and what it says when something is missing."""
+
+import json
+
+import jetlake
+
+
+async def test_all_is_well(shell):
+    report = {line["check"]: line for line in json.loads(await shell.run("doctor --json"))}
+    assert {line["state"] for name, line in report.items() if not name.startswith(("extra", "Java", "sync"))} == {"ok"}
+    assert "median" in report["sync"]["found"]
+    assert report["server"]["found"].endswith("0 streams")
+
+
+async def test_a_store_in_use_and_one_with_a_stream_that_has_no_configuration(shell, tmp_path):
+    folder = tmp_path / "store"
+    async with jetlake.Server(folder) as server, jetlake.connect(server.url) as client:
+        await client.jetstream().create_stream("S")
+        report = json.loads(await shell.run(f"doctor --json --store-dir {folder}"))
+        assert f"1 stream in {folder}, in use by a server" in [line["found"] for line in report]
+    (meta,) = folder.glob("jetstream/*/streams/*/meta.json")
+    meta.unlink()
+    assert "no configuration: S" in await shell.run(f"doctor --store-dir {folder}", status=1)
+
+
+async def test_no_server_and_no_store(shell, tmp_path):
+    shown = await shell.run(f"doctor -s nats://127.0.0.1:1 --store-dir {tmp_path / 'missing'}")
+    assert "start one with `jetlake serve`" in shown
+    assert f"no store in {tmp_path / 'missing'}" in shown
