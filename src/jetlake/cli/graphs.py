@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import click
+import msgspec
 
 from jetlake.cli.session import EXIT_USAGE, fail
 
@@ -60,27 +61,36 @@ async def show_graphs(
     *,
     interval_s: float = 1.0,
     count: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Redraw the charts below each other at an interval until Ctrl-C; the sample adds a value to each.
 
     Args:
         count: how many samples to draw; 0 for no end.
+        as_json: print the values of each sample as a line instead.
     """
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() and not as_json:
         fail("a graph needs a terminal; standard output is none", EXIT_USAGE)
     drawn = 0
     while True:
         await sample()
-        screen = shutil.get_terminal_size()
-        height = (screen.lines - 2) // len(charts) - 2
-        if height < _HEIGHT_MIN or screen.columns < 2 * _LABEL_COLUMNS:
-            fail(f"the terminal is too small for {len(charts)} graphs; make it larger", EXIT_USAGE)
-        lines = [title, ""]
-        for chart in charts:
-            lines += [*plot(chart.values, chart.caption, width=screen.columns - _LABEL_COLUMNS, height=height), ""]
-        click.clear()
-        click.echo("\n".join(lines).rstrip())
         drawn += 1
+        if as_json:
+            click.echo(msgspec.json.encode({chart.caption: round(chart.values[-1], 3) for chart in charts}))
+        else:
+            _draw(title, charts)
         if drawn == count:
             return
         await asyncio.sleep(interval_s)
+
+
+def _draw(title: str, charts: Sequence[Chart]) -> None:
+    screen = shutil.get_terminal_size()
+    height = (screen.lines - 2) // len(charts) - 2
+    if height < _HEIGHT_MIN or screen.columns < 2 * _LABEL_COLUMNS:
+        fail(f"the terminal is too small for {len(charts)} graphs; make it larger", EXIT_USAGE)
+    lines = [title, ""]
+    for chart in charts:
+        lines += [*plot(chart.values, chart.caption, width=screen.columns - _LABEL_COLUMNS, height=height), ""]
+    click.clear()
+    click.echo("\n".join(lines).rstrip())

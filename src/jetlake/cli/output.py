@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,9 +20,11 @@ __all__ = [
     "count",
     "duration",
     "last_contact",
+    "long_duration",
     "plural",
     "print_facts",
     "print_json",
+    "print_leaders",
     "print_names",
     "print_table",
     "printable",
@@ -187,6 +190,16 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
     sys.stdout.write("\n".join(lines) + "\n")
 
 
+def print_leaders(what: str, leaders: list[str]) -> None:
+    """Print how many each server leads; nothing outside of clusters."""
+    counted = Counter(leader for leader in leaders if leader)
+    if not counted:
+        click.echo("No leaders: this server is not part of a cluster")
+        return
+    rows = [[server, count(number)] for server, number in counted.most_common()]
+    print_table(f"Leaders of {what}", ["Server", what.capitalize()], rows, numbers=[1])
+
+
 def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
     """List the leader of a stream or consumer in a cluster, and how far each replica is; nothing elsewhere."""
     if cluster is None or not cluster.name:
@@ -230,6 +243,16 @@ def duration(nanoseconds: int) -> str:
     from jetlake.model.encoding.durations import format_duration
 
     return "none" if nanoseconds <= 0 else format_duration(nanoseconds)
+
+
+def long_duration(nanoseconds: int) -> str:
+    """Write a length of time as it may be typed, days first: `3d`, `1d12h`."""
+    days, rest = divmod(nanoseconds, 86_400 * 10**9)
+    text = duration(rest) if rest or not days else ""
+    for ending in ("0s", "0m"):  # 12h0m0s
+        if text.endswith(ending) and text.removesuffix(ending)[-1:] in ("m", "h"):
+            text = text.removesuffix(ending)
+    return f"{days}d{text}" if days else text
 
 
 def when(time: str | None) -> str:

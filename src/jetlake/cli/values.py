@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
 from jetlake.cli import beginning
@@ -190,6 +192,30 @@ TIME, WAIT = Time(), Wait()
 
 
 ConfigT = TypeVar("ConfigT", bound=Struct)
+
+
+def edited_config(config: ConfigT) -> ConfigT:
+    """Let the user edit a configuration as JSON in the editor of EDITOR or VISUAL.
+
+    Raises:
+        ConfigError: no editor, no change, or no such configuration.
+    """
+    if not (os.environ.get("EDITOR") or os.environ.get("VISUAL")):
+        raise ConfigError("set EDITOR to the editor to use; for example: EDITOR=vi")
+    typed = click.edit(msgspec.json.format(msgspec.json.encode(config), indent=2).decode(), extension=".json")
+    if typed is None:
+        raise ConfigError("the configuration was not changed")
+    try:
+        return decode_strict(type(config), typed.encode())
+    except DecodeError as error:
+        raise ConfigError(f"{error}{_suggestion(str(error), type(config))}") from None
+
+
+def save_config(config: Struct, file: str) -> None:
+    """Write a configuration as JSON to a file; - prints it."""
+    text = msgspec.json.format(msgspec.json.encode(config), indent=2)
+    click.echo(text) if file == "-" else Path(file).write_bytes(text + b"\n")
+
 
 _UNKNOWN = re.compile(r'unknown field "(.*)"')
 

@@ -123,7 +123,7 @@ async def test_stream_commands(shell):
     await shell.run("pub b two -J")
     await shell.run("pub a.1 three -J")
     assert await shell.json("stream subjects S") == {"a.1": 2, "b": 1}
-    assert "K: V\none" in await shell.run("stream get S 1")
+    assert "K: V\n\none" in await shell.run("stream get S 1")
     assert "three" in await shell.run("stream get S --last-for a.1")
     assert "two" in await shell.run("stream get S --next-for b")
     await shell.run("stream rmm S 2 --force")
@@ -196,7 +196,7 @@ async def test_a_push_consumer_with_flow_control(orders):
 
 async def test_repeated_headers_and_many_answers(orders, server, clients):
     await orders.run("pub ORDERS.new x -J -H K:1 -H K:2")
-    assert "K: 1\nK: 2\nx" in await orders.run("stream get ORDERS 1")
+    assert "K: 1\nK: 2\n\nx" in await orders.run("stream get ORDERS 1")
     client = await clients(server)
 
     async def answer_twice(message):

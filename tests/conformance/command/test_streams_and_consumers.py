@@ -20,7 +20,7 @@ async def test_view_goes_through_a_stream(orders):
     await orders.run("consumer add WORK worker --pull")
     out = await orders.run("stream view WORK 2")
     assert "[1] Subject: work.a Received: " in out
-    assert "Kind: test\njob 2\n" in out
+    assert "Kind: test\n\njob 2\n" in out
     assert "job 3" not in out
     assert await orders.run("stream view WORK --id 3 --raw") == "job 3\nother\n"
     assert await orders.run("stream view WORK --since 1h --subject work.b --raw") == "other\n"
@@ -98,7 +98,7 @@ async def test_a_terminal_is_asked(shell):
     assert asked == ""
     assert (await shell.json("stream info PLAIN"))["config"]["subjects"] == ["PLAIN"]
     _, asked = await shell.answer("stream edit PLAIN --max-msgs 5", "n", status=EXIT_FAILED)
-    assert "max_msgs: -1 -> 5\nApply these changes to stream PLAIN?" in asked
+    assert "max_msgs: unlimited -> 5\nApply these changes to stream PLAIN?" in asked
     assert (await shell.json("stream info PLAIN"))["config"]["max_msgs"] == -1
 
 

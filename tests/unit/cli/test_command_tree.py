@@ -53,3 +53,16 @@ def test_a_command_has_an_example_that_it_takes(path, command):
     says_json = any("--json" in option.opts for option in command.params)
     assert says_json or path in _WITHOUT_JSON or path.startswith(("jetlake pipeline ", "jetlake server check "))
     assert "Example:" in command.get_help(click.Context(command, info_name=path))
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
+def test_no_option_has_the_name_of_a_shared_one(path, command):
+    shared = {param.name for param in app.params}
+    own = [param for param in command.params if param.name in shared and param not in app.params]
+    # Click would give both of them the value of one.
+    assert [param.name for param in own if not _replaces(param)] == []
+
+
+def _replaces(param):
+    taken = {name for option in app.params for name in option.opts}
+    return not taken.isdisjoint(param.opts)

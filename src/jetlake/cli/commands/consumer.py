@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jetlake.cli import output
+from jetlake.cli.choosing import chosen_consumer, chosen_stream
 from jetlake.cli.commands.consumer_messages import next_message, subscribe
+from jetlake.cli.commands.consumer_state import cluster, find, graph, name_argument, state, stream_argument
+from jetlake.cli.config_changes import config_changes, print_changes
 from jetlake.cli.keyboard import ask
 from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, SIZE, Start, read_config, with_fields
+from jetlake.cli.values import (
+    DELIVER,
+    DURATION,
+    PAIR,
+    SAMPLE,
+    SIZE,
+    Start,
+    edited_config,
+    read_config,
+    save_config,
+    with_fields,
+)
 from jetlake.client.api.consumer_api import create_consumer, pause_consumer
 from jetlake.errors import ConfigError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.enums import ConsumerAction
 from jetlake.protocol.nuid import next_nuid
+
+if TYPE_CHECKING:
+    from jetlake.client import JetStream
 
 
 @click.group(cls=SharedGroup)
@@ -32,9 +50,23 @@ _OPTIONS = (
     click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="Deliver only these subjects."),
     click.option("--ack", type=click.Choice(["explicit", "all", "none"]), help="Ack policy."),
     click.option("--wait", "ack_wait", type=DURATION, help="How long to wait for an ack before redelivery."),
-    click.option("--backoff", metavar="LIST", help="Delays before each redelivery, like 1s,5s,1m."),
+    click.option(
+        "--backoff", metavar="LIST|linear|none", help="Delays before each redelivery, like 1s,5s,1m, or linear steps."
+    ),
+    click.option(
+        "--backoff-steps", type=click.IntRange(1, 100), metavar="N", help="Steps of a linear backoff.  [default: 10]"
+    ),
+    click.option("--backoff-min", type=DURATION, help="First delay of a linear backoff.  [default: 1m]"),
+    click.option("--backoff-max", type=DURATION, help="Last delay of a linear backoff.  [default: 20m]"),
     click.option("--max-deliver", type=int, metavar="N", help="Maximum deliveries of one message; -1 for unlimited."),
-    click.option("--max-pending", "max_ack_pending", type=int, metavar="N", help="Maximum messages awaiting an ack."),
+    click.option(
+        "--max-pending",
+        "--max-outstanding",
+        "max_ack_pending",
+        type=int,
+        metavar="N",
+        help="Maximum messages awaiting an ack.",
+    ),
     click.option("--max-waiting", type=int, metavar="N", help="Maximum waiting pull requests."),
     click.option("--max-pull-batch", "max_batch", type=int, metavar="N", help="Maximum batch of a pull request."),
     click.option("--max-pull-bytes", "max_bytes", type=SIZE, help="Maximum bytes of a pull request."),
@@ -105,8 +137,13 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
         fields.update(filter_subject=filters[0] if is_one else "", filter_subjects=() if is_one else filters)
     if "ack" in fields:
         fields["ack_policy"] = fields.pop("ack")
+    steps, least, most = (fields.pop(f"backoff_{part}", None) for part in ("steps", "min", "max"))
     if "backoff" in fields:
-        fields["backoff"] = [DURATION.convert(one.strip(), None, None) for one in fields["backoff"].split(",")]
+        fields["backoff"] = _backoff(fields["backoff"], steps or 10, least or _BACKOFF_MIN, most or _BACKOFF_MAX)
+        if fields["backoff"] and "max_deliver" not in fields:
+            fields["max_deliver"] = -1
+    elif steps or least or most:
+        raise ConfigError("--backoff-steps, --backoff-min and --backoff-max need --backoff linear")
     if "metadata" in fields:
         fields["metadata"] = dict(fields["metadata"])
     policies = [option for option in _POLICIES if option in fields]
@@ -117,6 +154,21 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
     for option in policies:
         fields.update(priority_groups=[fields.pop(option)], priority_policy=_POLICIES[option])
     return fields
+
+
+_BACKOFF_MIN, _BACKOFF_MAX = 60 * NANOSECONDS_PER_SECOND, 20 * 60 * NANOSECONDS_PER_SECOND
+
+
+def _backoff(text: str, steps: int, least_ns: int, most_ns: int) -> list[int]:
+    """Return the delays that were typed: a list of them, equal steps, or none."""
+    if text == "none":
+        return []
+    if text != "linear":
+        return [DURATION.convert(one.strip(), None, None) for one in text.split(",")]
+    if most_ns < least_ns:
+        raise ConfigError("--backoff-max is shorter than --backoff-min")
+    step_ns = (most_ns - least_ns) // max(steps - 1, 1)
+    return [least_ns + number * step_ns for number in range(steps)]
 
 
 def ask_stream() -> str:
@@ -222,6 +274,8 @@ def _pair(consumer_seq: int, stream_seq: int) -> str:
 @click.option("--pause", metavar="DURATION", type=DURATION, help="Start paused for this long.")
 @click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
 @click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@click.option("--validate", "validates", is_flag=True, help="Only check the configuration; asks no server.")
+@click.option("--output", "file", metavar="FILE", help="Only write the configuration to this file; - prints it.")
 @json_option
 @command
 async def add(
@@ -234,6 +288,8 @@ async def add(
     pause: int | None,
     config: str | None,
     defaults: bool,
+    validates: bool,
+    file: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -249,10 +305,25 @@ async def add(
     if pull and options["deliver_subject"]:
         fail("--pull and --target are mutually exclusive: a pull consumer has no target", EXIT_USAGE)
     made = _new_config(name, options, deliver, pause, config, ephemeral=ephemeral)
+    if validates or file:
+        _validated(made)
+        save_config(made, file) if file else output.tell("Configuration is valid", {"valid": True}, as_json)
+        return
     async with session.jetstream() as js:
         handle = await js.stream(stream)
         await create_consumer(js.api, stream, made, ConsumerAction.CREATE)
         print_info(await handle.consumer_info(made.name), as_json, f"Created consumer {stream} > {made.name}")
+
+
+def _validated(config: ConsumerConfig) -> None:
+    """Check a configuration by the rules that a server without limits has, on a stream that takes everything.
+
+    Raises:
+        ApiError: the server would refuse it.
+    """
+    from jetlake.model.rules.consumer_rules import check_consumer
+
+    check_consumer(config)
 
 
 def _new_config(
@@ -281,22 +352,47 @@ def _new_config(
 
 
 @consumer.command("edit", example="jetlake consumer edit ORDERS worker --max-deliver 5")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
 @config_options
 @click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
+@click.option("-i", "--interactive", is_flag=True, help="Edit the configuration as JSON in your editor.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@force_option
 @json_option
 @command
-async def edit(session: Session, stream: str, name: str, config: str | None, as_json: bool, **options: Any) -> None:
-    """Change the configuration of consumer NAME on STREAM."""
+async def edit(
+    session: Session,
+    stream: str | None,
+    name: str | None,
+    config: str | None,
+    interactive: bool,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Change the configuration of consumer NAME on STREAM; on a terminal, what changes is shown first."""
     fields = given_fields(options)
-    if not fields and not config:
-        fail("nothing to change; use an option such as --max-deliver 5", EXIT_USAGE)
+    if not fields and not config and not interactive:
+        fail("nothing to change; use an option such as --max-deliver 5, or --interactive", EXIT_USAGE)
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         handle = await js.stream(stream)
         info = await handle.consumer_info(name)
         base = read_config(config, ConsumerConfig) if config else info.config
-        await create_consumer(js.api, stream, with_fields(base, {**fields, "name": name}), ConsumerAction.UPDATE)
+        if interactive:
+            base = edited_config(base)
+        wanted = with_fields(base, {**fields, "name": name})
+        changes = config_changes(info.config, wanted)
+        if dry_run:
+            print_changes(changes, as_json)
+            return
+        if sys.stdin.isatty() and not force:
+            print_changes(changes, False)
+            confirm(f"Apply these changes to consumer {stream} > {name}?", force)
+        await create_consumer(js.api, stream, wanted, ConsumerAction.UPDATE)
         print_info(await handle.consumer_info(name), as_json, f"Updated consumer {stream} > {name}")
 
 
@@ -322,14 +418,16 @@ async def copy(session: Session, stream: str, name: str, new_name: str, as_json:
 
 
 @consumer.command("rm", example="jetlake consumer rm ORDERS worker --force")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
 @force_option
 @json_option
 @command
-async def remove(session: Session, stream: str, name: str, force: bool, as_json: bool) -> None:
+async def remove(session: Session, stream: str | None, name: str | None, force: bool, as_json: bool) -> None:
     """Delete consumer NAME from STREAM."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         handle = await js.stream(stream)
         await handle.consumer_info(name)
         confirm(f"Delete consumer {stream} > {name}?", force)
@@ -338,13 +436,17 @@ async def remove(session: Session, stream: str, name: str, force: bool, as_json:
 
 
 @consumer.command("ls", example="jetlake consumer ls ORDERS")
-@click.argument("stream", shell_complete=stream_names)
+@stream_argument
 @click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
+@click.option("--no-select", is_flag=True, help="Do not ask for the name of the stream.")
 @json_option
 @command
-async def list_consumers(session: Session, stream: str, names_only: bool, as_json: bool) -> None:
+async def list_consumers(
+    session: Session, stream: str | None, names_only: bool, no_select: bool, as_json: bool
+) -> None:
     """List the consumers of STREAM."""
     async with session.jetstream() as js:
+        stream = await _selected(js, stream, no_select)
         handle = await js.stream(stream)
         if names_only:
             output.print_names(await handle.consumer_names(), as_json)
@@ -379,31 +481,46 @@ def _row(info: ConsumerInfo) -> list[str]:
 
 
 @consumer.command("info", example="jetlake consumer info ORDERS worker")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
+@click.option("--no-select", is_flag=True, help="Do not ask for names.")
 @json_option
 @command
-async def show(session: Session, stream: str, name: str, as_json: bool) -> None:
+async def show(session: Session, stream: str | None, name: str | None, no_select: bool, as_json: bool) -> None:
     """Show the configuration and state of consumer NAME on STREAM."""
     async with session.jetstream() as js:
+        stream = await _selected(js, stream, no_select)
+        if no_select and not name:
+            fail(f"consumer name is missing. List consumers: jetlake consumer ls {stream}", EXIT_USAGE)
+        name = await chosen_consumer(js, stream, name)
         found = await (await js.stream(stream)).consumer_info(name)
     print_info(found, as_json, f"Consumer {stream} > {name}, created {output.when(found.created)}")
 
 
 @consumer.command("report", example="jetlake consumer report ORDERS")
-@click.argument("stream", shell_complete=stream_names)
+@stream_argument
+@click.option("-l", "--leaders", is_flag=True, help="Also count how many consumers each server of a cluster leads.")
 @json_option
 @command
-async def report(session: Session, stream: str, as_json: bool) -> None:
+async def report(session: Session, stream: str | None, leaders: bool, as_json: bool) -> None:
     """Compare the consumers of STREAM, the furthest behind first: pending messages, messages awaiting acks."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
         infos = await (await js.stream(stream)).consumers()
     if as_json:
         output.print_json(sorted(infos, key=_left, reverse=True))
     elif infos:
         print_report(infos)
+        if leaders:
+            output.print_leaders("consumers", [info.cluster.leader if info.cluster else "" for info in infos])
     else:
         click.echo(_none(stream))
+
+
+async def _selected(js: JetStream, stream: str | None, no_select: bool) -> str:
+    if no_select and not stream:
+        fail("stream name is missing. List streams: jetlake stream ls", EXIT_USAGE)
+    return await chosen_stream(js, stream)
 
 
 def _none(stream: str) -> str:
@@ -449,13 +566,15 @@ def print_report(infos: list[ConsumerInfo]) -> None:
 
 
 @consumer.command("why", example="jetlake consumer why ORDERS worker")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
 @json_option
 @command
-async def why(session: Session, stream: str, name: str, as_json: bool) -> None:
+async def why(session: Session, stream: str | None, name: str | None, as_json: bool) -> None:
     """Explain why consumer NAME on STREAM delivers nothing; exits with 1 when messages are stuck."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         explanation = await (await js.consumer(stream, name)).explain()
     if as_json:
         output.print_json(explanation)
@@ -469,11 +588,16 @@ async def why(session: Session, stream: str, name: str, as_json: bool) -> None:
 @click.argument("stream", shell_complete=stream_names)
 @click.argument("name", shell_complete=consumer_names)
 @click.argument("until", metavar="DURATION|TIME")
+@force_option
 @json_option
 @command
-async def pause(session: Session, stream: str, name: str, until: str, as_json: bool) -> None:
+async def pause(session: Session, stream: str, name: str, until: str, force: bool, as_json: bool) -> None:
     """Pause consumer NAME on STREAM for a duration, like 1h, or until a time."""
+    # "2026-01-31 12:00:00" is how `nats` writes a time, in UTC.
+    until = f"{until.replace(' ', 'T')}Z" if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", until) else until
     end: Any = until if "T" in until else DURATION.convert(until, None, None) / NANOSECONDS_PER_SECOND
+    if sys.stdin.isatty():
+        confirm(f"Pause consumer {stream} > {name}?", force)
     async with session.jetstream() as js:
         reply = await pause_consumer(js.api, stream, name, end)
     output.print_json(reply) if as_json else click.echo(
@@ -482,29 +606,44 @@ async def pause(session: Session, stream: str, name: str, until: str, as_json: b
 
 
 @consumer.command("resume", example="jetlake consumer resume ORDERS worker")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
+@force_option
 @json_option
 @command
-async def resume(session: Session, stream: str, name: str, as_json: bool) -> None:
+async def resume(session: Session, stream: str | None, name: str | None, force: bool, as_json: bool) -> None:
     """Resume paused consumer NAME on STREAM."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
+        if sys.stdin.isatty():
+            confirm(f"Resume consumer {stream} > {name}?", force)
         reply = await pause_consumer(js.api, stream, name, None)
     output.print_json(reply) if as_json else click.echo(f"Resumed consumer {stream} > {name}")
 
 
 @consumer.command("reset", example="jetlake consumer reset ORDERS worker --seq 100 --force")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
 @click.option(
-    "--seq", "sequence", type=int, default=0, metavar="N", help="Sequence to continue from. Default: the ack floor."
+    "--seq",
+    "--sequence",
+    "sequence",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Sequence to continue from. Default: the ack floor.",
 )
 @force_option
 @json_option
 @command
-async def reset(session: Session, stream: str, name: str, sequence: int, force: bool, as_json: bool) -> None:
+async def reset(
+    session: Session, stream: str | None, name: str | None, sequence: int, force: bool, as_json: bool
+) -> None:
     """Move consumer NAME on STREAM to another sequence."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         handle = await js.consumer(stream, name)
         target = f"sequence {sequence}" if sequence else "its ack floor"
         confirm(f"Reset consumer {stream} > {name} to {target}?", force)
@@ -515,15 +654,19 @@ async def reset(session: Session, stream: str, name: str, sequence: int, force: 
 
 
 @consumer.command("unpin", example="jetlake consumer unpin ORDERS worker jobs --force")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@stream_argument
+@name_argument
 @click.argument("group", required=False)
 @force_option
 @json_option
 @command
-async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool, as_json: bool) -> None:
+async def unpin(
+    session: Session, stream: str | None, name: str | None, group: str | None, force: bool, as_json: bool
+) -> None:
     """Unpin the client of consumer NAME on STREAM, so that another is pinned."""
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         handle = await js.consumer(stream, name)
         groups = handle.config.priority_groups
         if not group and not groups:
@@ -533,5 +676,5 @@ async def unpin(session: Session, stream: str, name: str, group: str | None, for
     output.tell(f"Unpinned the client of consumer {stream} > {name}", {"stream": stream, "consumer": name}, as_json)
 
 
-for _command in (next_message, subscribe):
+for _command in (next_message, subscribe, state, find, graph, cluster):
     consumer.add_command(_command)

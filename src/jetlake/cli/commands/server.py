@@ -12,6 +12,8 @@ import msgspec
 from jetlake.cli import output
 from jetlake.cli.commands.consumer import print_report as print_consumers
 from jetlake.cli.commands.server_check import check
+from jetlake.cli.commands.server_reports import REPORT_COMMANDS
+from jetlake.cli.commands.servers import SERVER_COMMANDS
 from jetlake.cli.commands.stream import print_report as print_streams
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
@@ -27,7 +29,8 @@ def server() -> None:
     """Inspect the server, its clients and its storage."""
 
 
-server.add_command(check)
+for _command in (check, *SERVER_COMMANDS):
+    server.add_command(_command)
 
 
 @server.command("info", example="jetlake server info")
@@ -168,6 +171,10 @@ async def jetstream(session: Session, as_json: bool) -> None:
         numbers=[1, 2, 3, 4, 5, 6, 7, 8],
         spare=[8, 7, 2, 6, 4],
     )
+
+
+for _command in REPORT_COMMANDS:
+    report.add_command(_command)
 
 
 def _used(data: dict[str, Any], kind: str) -> str:

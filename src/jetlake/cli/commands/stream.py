@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,16 +13,20 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.choosing import HIDDEN, chosen_stream
 from jetlake.cli.commands.stream_messages import get, remove_message, view
+from jetlake.cli.commands.stream_state import cluster, gaps, graph, print_state, state
+from jetlake.cli.config_changes import config_changes, print_changes, told_changes
+from jetlake.cli.expressions import compile_expression
 from jetlake.cli.keyboard import ask
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.cli.values import DURATION, PAIR, SIZE, read_config, with_fields
+from jetlake.cli.values import DURATION, PAIR, SIZE, edited_config, read_config, save_config, with_fields
 from jetlake.client.api.config_options import RestoreOptions
-from jetlake.errors import ApiError
+from jetlake.errors import ApiError, ConfigError
 from jetlake.model.encoding.times import parse_time
-from jetlake.model.stream import StreamConfig, StreamInfo, StreamSourceInfo
+from jetlake.model.stream import Placement, StreamConfig, StreamInfo, StreamSourceInfo
 
 if TYPE_CHECKING:
     from jetlake.client import JetStream
@@ -32,12 +37,15 @@ def stream() -> None:
     """Create, list, inspect, edit, purge and delete streams."""
 
 
+_name = click.argument("name", required=False, shell_complete=stream_names)
+_all = click.option("-a", "--all", "show_all", is_flag=True, help="Also the streams of buckets and object stores.")
+
 _OPTIONS = (
     click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas."),
     click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store messages."),
     click.option(
         "--retention",
-        type=click.Choice(["limits", "interest", "work", "workqueue"]),
+        type=click.Choice(["limits", "interest", "work", "workq", "workqueue"]),
         help="Retention policy: remove messages by limits, when all consumers acked, or when one did.",
     ),
     click.option(
@@ -77,10 +85,38 @@ _OPTIONS = (
     click.option(
         "--source", "sources", multiple=True, metavar="STREAM", help="Copy from this source; may be repeated."
     ),
+    click.option(
+        "--tag", "tags", multiple=True, metavar="TAG", help="Place it on servers with this tag; may be repeated."
+    ),
+    click.option("--cluster", metavar="CLUSTER", help="Place it in this cluster."),
+    click.option(
+        "--allow-mirror-direct/--no-allow-mirror-direct",
+        "mirror_direct",
+        default=None,
+        help="Answer direct gets for the origin of this mirror.",
+    ),
+    click.option(
+        "--subject-del-markers-ttl",
+        "subject_delete_marker_ttl",
+        type=DURATION,
+        help="Leave a marker of this lifetime where limits remove the last message of a subject.",
+    ),
+    click.option("--transform-source", metavar="SUBJECT", help="Subjects to store under others."),
+    click.option("--transform-destination", metavar="SUBJECT", help="The subjects they are stored under."),
+    click.option("--republish-source", metavar="SUBJECT", help="Publish stored messages with these subjects again."),
+    click.option("--republish-destination", metavar="SUBJECT", help="The subjects they are published to."),
+    click.option("--republish-headers", is_flag=True, default=None, help="Publish only their headers again."),
+    click.option(
+        "--limit-consumer-inactive", type=DURATION, help="Longest inactive threshold of a consumer of this stream."
+    ),
+    click.option(
+        "--limit-consumer-max-pending", type=int, metavar="N", help="Most messages awaiting acks of a consumer of it."
+    ),
+    click.option("--persist-mode", type=click.Choice(["default", "async"]), help="When messages are synced to disk."),
     click.option("--description", metavar="TEXT", help="Description."),
     click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated."),
 )
-_SHORT = {"f": "file", "m": "memory", "work": "workqueue"}
+_SHORT = {"f": "file", "m": "memory", "work": "workqueue", "workq": "workqueue"}
 
 
 def config_options(function: Any) -> Any:
@@ -106,7 +142,31 @@ def given_fields(options: dict[str, Any]) -> dict[str, Any]:
         fields["metadata"] = dict(fields["metadata"])
     if "ack" in fields:
         fields["no_ack"] = not fields.pop("ack")
+    if fields.get("discard_new_per_subject"):
+        fields.setdefault("discard", "new")
+    _nest(fields)
     return fields
+
+
+def _nest(fields: dict[str, Any]) -> None:
+    """Put the options that belong to one field of the configuration together."""
+    source, destination = fields.pop("transform_source", None), fields.pop("transform_destination", None)
+    if bool(source) != bool(destination):
+        raise ConfigError("--transform-source and --transform-destination need each other")
+    if destination:
+        fields["subject_transform"] = {"src": source, "dest": destination}
+    source, destination = fields.pop("republish_source", None), fields.pop("republish_destination", None)
+    headers_only = fields.pop("republish_headers", None)
+    if (source or headers_only) and not destination:
+        raise ConfigError("--republish-source and --republish-headers need --republish-destination")
+    if destination:
+        fields["republish"] = {"src": source or ">", "dest": destination, "headers_only": bool(headers_only)}
+    tags, cluster = fields.pop("tags", ()), fields.pop("cluster", None)
+    if tags or cluster:
+        fields["placement"] = {"cluster": cluster or "", "tags": list(tags)}
+    inactive, pending = fields.pop("limit_consumer_inactive", None), fields.pop("limit_consumer_max_pending", None)
+    if inactive is not None or pending is not None:
+        fields["consumer_limits"] = {"inactive_threshold": inactive or 0, "max_ack_pending": pending or 0}
 
 
 def ask_name() -> str:
@@ -222,10 +282,19 @@ async def _overlaps_named(js: JetStream, config: StreamConfig) -> AsyncIterator[
 @config_options
 @click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
 @click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@click.option("--validate", "validates", is_flag=True, help="Only check the configuration; asks no server.")
+@click.option("--output", "file", metavar="FILE", help="Only write the configuration to this file; - prints it.")
 @json_option
 @command
 async def add(
-    session: Session, name: str | None, config: str | None, defaults: bool, as_json: bool, **options: Any
+    session: Session,
+    name: str | None,
+    config: str | None,
+    defaults: bool,
+    validates: bool,
+    file: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Create stream NAME; on a terminal, without options, it asks."""
     asks = sys.stdin.isatty() and not defaults
@@ -237,13 +306,30 @@ async def add(
     if asks and not fields and not config:
         fields = given_fields(ask_stream(name))
     base = read_config(config, StreamConfig) if config else StreamConfig()
+    if not config and fields.get("allow_direct") is None:
+        fields["allow_direct"] = True  # As `nats` does.
     wanted = with_fields(base, {**fields, "name": name})
     if asks and not wanted.subjects and not wanted.mirror and not wanted.sources:
         wanted = with_fields(wanted, given_fields({"subjects": ask_subjects(name)}))
+    if validates or file:
+        _validated(wanted)
+        save_config(wanted, file) if file else output.tell("Configuration is valid", {"valid": True}, as_json)
+        return
     async with session.jetstream() as js:
         async with _overlaps_named(js, wanted):
             created = await js.create_stream(wanted)
         print_info(await created.info(), as_json, f"Created stream {name}")
+
+
+def _validated(config: StreamConfig) -> None:
+    """Check a configuration by the rules that a server without limits has.
+
+    Raises:
+        ApiError: the server would refuse it.
+    """
+    from jetlake.model.rules.stream_rules import check_stream_create
+
+    check_stream_create(config)
 
 
 @stream.command("copy", example="jetlake stream copy ORDERS RETURNS --subjects 'returns.>'")
@@ -265,56 +351,49 @@ async def copy(session: Session, source: str, name: str, as_json: bool, **option
 
 
 @stream.command("edit", example="jetlake stream edit ORDERS --max-age 30d")
-@click.argument("name", shell_complete=stream_names)
+@_name
 @config_options
+@click.option("--no-mirror", "gone", flag_value="mirror", multiple=True, help="Stop mirroring; the messages stay.")
+@click.option("--no-transform", "gone", flag_value="subject_transform", multiple=True, help="Remove the transform.")
+@click.option("--no-republish", "gone", flag_value="republish", multiple=True, help="Stop republishing.")
+@click.option("-i", "--interactive", is_flag=True, help="Edit the configuration as JSON in your editor.")
 @click.option("--config", metavar="FILE", help="Read the whole configuration from a JSON file; options override it.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @force_option
 @json_option
 @command
 async def edit(
-    session: Session, name: str, config: str | None, dry_run: bool, force: bool, as_json: bool, **options: Any
+    session: Session,
+    name: str | None,
+    gone: tuple[str, ...],
+    interactive: bool,
+    config: str | None,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Change the configuration of stream NAME; on a terminal, what changes is shown first."""
-    fields = given_fields(options)
-    if not fields and not config:
-        fail("nothing to change; use an option such as --max-age 7d", EXIT_USAGE)
+    fields = {**dict.fromkeys(gone), **given_fields(options)}
+    if not fields and not config and not interactive:
+        fail("nothing to change; use an option such as --max-age 7d, or --interactive", EXIT_USAGE)
     async with session.jetstream() as js:
+        name = await chosen_stream(js, name)
         handle = await js.stream(name)
         base = read_config(config, StreamConfig) if config else handle.config
+        if interactive:
+            base = edited_config(base)
         wanted = with_fields(base, {**fields, "name": name})
-        changes = _changes(handle.config, wanted)
+        changes = config_changes(handle.config, wanted)
         if dry_run:
-            _print_changes(changes, as_json)
+            print_changes(changes, as_json)
             return
         if sys.stdin.isatty() and not force:
-            click.echo(_told(changes), err=True)
+            click.echo(told_changes(changes), err=True)
             confirm(f"Apply these changes to stream {name}?", force)
         async with _overlaps_named(js, wanted):
             await handle.update(wanted)
         print_info(await handle.info(), as_json, f"Updated stream {name}")
-
-
-def _changes(old: StreamConfig, new: StreamConfig) -> dict[str, tuple[Any, Any]]:
-    """List the fields that differ, with both values."""
-    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    keys = [*before, *(key for key in after if key not in before)]
-    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
-
-
-def _print_changes(changes: dict[str, tuple[Any, Any]], as_json: bool) -> None:
-    if as_json:
-        output.print_json({key: {"from": old, "to": new} for key, (old, new) in changes.items()})
-    else:
-        click.echo(_told(changes) or "No changes")
-
-
-def _told(changes: dict[str, tuple[Any, Any]]) -> str:
-    """Write the changes for people, one a line, with values as in the configuration's JSON."""
-    return "\n".join(
-        f"{key}: {msgspec.json.encode(old).decode()} -> {msgspec.json.encode(new).decode()}"
-        for key, (old, new) in changes.items()
-    )
 
 
 @stream.command("seal", example="jetlake stream seal ORDERS --force")
@@ -332,13 +411,14 @@ async def seal(session: Session, name: str, force: bool, as_json: bool) -> None:
 
 
 @stream.command("rm", example="jetlake stream rm ORDERS --force")
-@click.argument("name", shell_complete=stream_names)
+@_name
 @force_option
 @json_option
 @command
-async def remove(session: Session, name: str, force: bool, as_json: bool) -> None:
+async def remove(session: Session, name: str | None, force: bool, as_json: bool) -> None:
     """Delete stream NAME with all its messages and consumers."""
     async with session.jetstream() as js:
+        name = await chosen_stream(js, name)
         handle = await js.stream(name)
         confirm(f"Delete stream {name} with {output.plural((await handle.info()).state.messages, 'message')}?", force)
         await handle.delete()
@@ -346,16 +426,19 @@ async def remove(session: Session, name: str, force: bool, as_json: bool) -> Non
 
 
 @stream.command("purge", example="jetlake stream purge ORDERS --subject orders.test --force")
-@click.argument("name", shell_complete=stream_names)
+@_name
 @click.option("--subject", default="", metavar="SUBJECT", help="Only messages whose subject matches.")
 @click.option("--seq", "before", type=int, default=0, metavar="N", help="Only messages before this sequence.")
 @click.option("--keep", type=int, default=0, metavar="N", help="Keep the newest N.")
 @force_option
 @json_option
 @command
-async def purge(session: Session, name: str, subject: str, before: int, keep: int, force: bool, as_json: bool) -> None:
+async def purge(
+    session: Session, name: str | None, subject: str, before: int, keep: int, force: bool, as_json: bool
+) -> None:
     """Remove messages from stream NAME."""
     async with session.jetstream() as js:
+        name = await chosen_stream(js, name)
         handle = await js.stream(name)
         confirm(f"Purge stream {name}?", force)
         purged = await handle.purge(subject=subject, before=before, keep=keep)
@@ -369,20 +452,26 @@ names_option = click.option("-n", "--names", "names_only", is_flag=True, help="P
 
 @stream.command("ls", example="jetlake stream ls --subject orders.new")
 @click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
+@_all
 @names_option
 @json_option
 @command
-async def list_streams(session: Session, subject: str, names_only: bool, as_json: bool) -> None:
-    """List streams."""
+async def list_streams(session: Session, subject: str, show_all: bool, names_only: bool, as_json: bool) -> None:
+    """List streams; those of buckets and object stores only with --all."""
     async with session.jetstream() as js:
         if names_only:
-            output.print_names(await js.stream_names(subject=subject), as_json)
+            names = await js.stream_names(subject=subject)
+            output.print_names([name for name in names if show_all or not name.startswith(HIDDEN)], as_json)
             return
-        infos = await js.streams(subject=subject)
+        infos = _shown(await js.streams(subject=subject), show_all)
     if not infos and not as_json:
         click.echo(_NONE)
     else:
         _print_list("Streams", infos, as_json)
+
+
+def _shown(infos: list[StreamInfo], show_all: bool) -> list[StreamInfo]:
+    return [info for info in infos if show_all or not info.config.name.startswith(HIDDEN)]
 
 
 def _print_list(title: str, infos: list[StreamInfo], as_json: bool) -> None:
@@ -420,17 +509,26 @@ def _print_list(title: str, infos: list[StreamInfo], as_json: bool) -> None:
 @click.option("--sourced", is_flag=True, default=None, help="Streams that copy from sources.")
 @click.option("--mirrored", is_flag=True, default=None, help="Streams that are mirrors.")
 @click.option("--leader", metavar="SERVER", help="Streams that this server of a cluster leads.")
+@click.option("--server-name", metavar="REGEX", help="Streams with a replica on a server whose name matches.")
+@click.option("--cluster", metavar="REGEX", help="Streams in a cluster whose name matches.")
+@click.option("--api-level", type=click.IntRange(0), metavar="N", help="Streams that need at least this API level.")
+@click.option("--expression", metavar="EXPRESSION", help="Streams for which this holds, such as: state.messages > 10")
 @click.option("--invert", is_flag=True, help="List the streams that do not match instead.")
+@_all
 @names_option
 @json_option
 @command
-async def find(session: Session, invert: bool, names_only: bool, as_json: bool, **wanted: Any) -> None:
-    """List the streams that match all of the options."""
+async def find(session: Session, invert: bool, show_all: bool, names_only: bool, as_json: bool, **wanted: Any) -> None:
+    """List the streams that match all of the options.
+
+    An expression compares fields of a stream's configuration, state and info, as its JSON names them:
+    'config.storage == "file" && "orders.>" in config.subjects && state.messages > 10'.
+    """
     tests = _tests({name: value for name, value in wanted.items() if value not in (None, "")})
     if not tests and not wanted["subject"]:
         fail("no condition given; use an option such as --empty or --idle 30d", EXIT_USAGE)
     async with session.jetstream() as js:
-        infos = await js.streams()
+        infos = _shown(await js.streams(), show_all)
         taking = set(await js.stream_names(subject=wanted["subject"]))
     found = [info for info in infos if (info.config.name in taking and all(fits(info) for fits in tests)) is not invert]
     if names_only:
@@ -439,6 +537,30 @@ async def find(session: Session, invert: bool, names_only: bool, as_json: bool, 
         click.echo("No matching streams")
     else:
         _print_list(f"{output.plural(len(found), 'stream')} of {len(infos):,}", found, as_json)
+
+
+_LEVEL = "_nats.req.level"
+
+
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text) is not None
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _servers(info: StreamInfo) -> list[str]:
+    return [info.cluster.leader, *(peer.name for peer in info.cluster.replicas)] if info.cluster else []
+
+
+def _holds(expression: str) -> Callable[[StreamInfo], bool]:
+    holds = compile_expression(expression)
+
+    def fits(info: StreamInfo) -> bool:
+        fields = msgspec.to_builtins(info)
+        return holds({"config": fields["config"], "state": fields["state"], "info": fields})
+
+    return fits
 
 
 def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
@@ -459,22 +581,54 @@ def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
         "sourced": lambda info: bool(info.config.sources),
         "mirrored": lambda info: info.config.mirror is not None,
         "leader": lambda info: info.cluster is not None and info.cluster.leader == wanted["leader"],
+        "server_name": lambda info: any(_matches(wanted["server_name"], name) for name in _servers(info)),
+        "cluster": lambda info: info.cluster is not None and _matches(wanted["cluster"], info.cluster.name),
+        "api_level": lambda info: int(info.config.metadata.get(_LEVEL, "0")) >= wanted["api_level"],
+        "expression": _holds(wanted["expression"]) if "expression" in wanted else lambda info: True,
     }
     return [test for name, test in tests.items() if name in wanted]
 
 
-@stream.command("report", example="jetlake stream report")
+@stream.command("report", example="jetlake stream report --messages")
 @click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
+@click.option("--cluster", metavar="CLUSTER", help="Only streams in this cluster.")
+@click.option("-o", "--consumers", "order", flag_value="consumers", help="Sort by number of consumers.")
+@click.option("-m", "--messages", "order", flag_value="messages", help="Sort by number of messages.")
+@click.option("-n", "--name", "order", flag_value="name", help="Sort by name.")
+@click.option("-t", "--storage", "order", flag_value="storage", help="Sort by kind of storage.")
+@click.option("-l", "--leaders", is_flag=True, help="Also count how many streams each server of a cluster leads.")
+@_all
 @json_option
 @command
-async def report(session: Session, subject: str, as_json: bool) -> None:
+async def report(
+    session: Session,
+    subject: str,
+    cluster: str | None,
+    order: str | None,
+    leaders: bool,
+    show_all: bool,
+    as_json: bool,
+) -> None:
     """Compare streams, the largest first: messages, size, consumers, deleted and lost messages, replicas."""
     async with session.jetstream() as js:
-        infos = sorted(await js.streams(subject=subject), key=lambda info: -info.state.bytes)
+        infos = sorted(_shown(await js.streams(subject=subject), show_all), key=_ORDERS[order or "size"])
+    if cluster:
+        infos = [info for info in infos if info.cluster is not None and info.cluster.name == cluster]
     if as_json:
         output.print_json(infos)
     else:
         print_report(infos)
+        if leaders:
+            output.print_leaders("streams", [info.cluster.leader if info.cluster else "" for info in infos])
+
+
+_ORDERS: dict[str, Callable[[StreamInfo], Any]] = {
+    "size": lambda info: -info.state.bytes,
+    "consumers": lambda info: -info.state.consumer_count,
+    "messages": lambda info: -info.state.messages,
+    "name": lambda info: info.config.name,
+    "storage": lambda info: (info.config.storage.value, info.config.name),
+}
 
 
 def print_report(infos: list[StreamInfo]) -> None:
@@ -516,26 +670,54 @@ def print_report(infos: list[StreamInfo]) -> None:
 
 
 @stream.command("info", example="jetlake stream info ORDERS")
-@click.argument("name", shell_complete=stream_names)
+@_name
+@click.option("--state", "only_state", is_flag=True, help="Show only the state.")
+@click.option("--no-select", is_flag=True, help="Do not ask for the name.")
 @json_option
 @command
-async def show(session: Session, name: str, as_json: bool) -> None:
+async def show(session: Session, name: str | None, only_state: bool, no_select: bool, as_json: bool) -> None:
     """Show the configuration and state of stream NAME."""
+    if no_select and not name:
+        fail("stream name is missing. List streams: jetlake stream ls", EXIT_USAGE)
     async with session.jetstream() as js:
+        name = await chosen_stream(js, name)
+        if only_state:
+            print_state((await js.stream(name)).cached_info, as_json)
+            return
         print_info((await js.stream(name)).cached_info, as_json, f"Stream {name}, created {{created}}")
 
 
-@stream.command("subjects", example="jetlake stream subjects ORDERS --filter 'orders.eu.*'")
-@click.argument("name", shell_complete=stream_names)
-@click.option("--filter", "pattern", default=">", show_default=True, help="Only subjects that match.")
+@stream.command("subjects", example="jetlake stream subjects ORDERS 'orders.eu.*' --sort name")
+@_name
+@click.argument("pattern", metavar="[FILTER]", required=False)
+@click.option("--filter", "option", metavar="SUBJECT", help="Only subjects that match; as FILTER.")
+@click.option("--sort", type=click.Choice(["name", "messages"]), default="messages", show_default=True)
+@click.option("-R", "--reverse", is_flag=True, help="In the opposite order.")
+@names_option
 @json_option
 @command
-async def subjects(session: Session, name: str, pattern: str, as_json: bool) -> None:
-    """Show the subjects in stream NAME and their numbers of messages."""
+async def subjects(
+    session: Session,
+    name: str | None,
+    pattern: str | None,
+    option: str | None,
+    sort: str,
+    reverse: bool,
+    names_only: bool,
+    as_json: bool,
+) -> None:
+    """Show the subjects in stream NAME and their numbers of messages, of those that match FILTER."""
     async with session.jetstream() as js:
-        info = await (await js.stream(name)).info(subjects_filter=pattern)
-    held = dict(sorted(info.state.subjects.items(), key=lambda pair: (-pair[1], pair[0])))
-    if as_json:
+        name = await chosen_stream(js, name)
+        info = await (await js.stream(name)).info(subjects_filter=pattern or option or ">")
+
+    def order(pair: tuple[str, int]) -> Any:
+        return pair[0] if sort == "name" else (-pair[1], pair[0])
+
+    held = dict(sorted(info.state.subjects.items(), key=order, reverse=reverse))
+    if names_only:
+        output.print_names(list(held), as_json)
+    elif as_json:
         output.print_json(held)
     else:
         rows = [[subject, output.count(number)] for subject, number in held.items()]
@@ -546,15 +728,22 @@ async def subjects(session: Session, name: str, pattern: str, as_json: bool) -> 
 @stream.command(example="jetlake stream backup ORDERS backups/orders")
 @click.argument("name", shell_complete=stream_names)
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--no-consumers", is_flag=True, help="Leave the consumers out.")
+@click.option("--consumers/--no-consumers", default=True, help="Whether the consumers are in the backup.")
+@click.option("--check", is_flag=True, help="Refuse a stream that has lost messages.")
+@click.option("--progress/--no-progress", default=True, help="Whether a progress bar is shown on a terminal.")
 @json_option
 @command
-async def backup(session: Session, name: str, folder: str, no_consumers: bool, as_json: bool) -> None:
+async def backup(
+    session: Session, name: str, folder: str, consumers: bool, check: bool, progress: bool, as_json: bool
+) -> None:
     """Back up stream NAME with its consumers to FOLDER, in the format of the nats command."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
-        with output.Bar(f"Backing up {name}", handle.cached_info.state.bytes) as bar:
-            taken = await handle.backup(folder, consumers=not no_consumers, progress=bar.show)
+        lost = handle.cached_info.state.lost
+        if check and lost is not None and lost.msgs:
+            fail(f"stream {name} has lost {output.plural(len(lost.msgs), 'message')}; back it up without --check")
+        with output.Bar(f"Backing up {name}", handle.cached_info.state.bytes, is_shown=progress) as bar:
+            taken = await handle.backup(folder, consumers=consumers, progress=bar.show)
     if as_json:
         output.print_json({"stream": name, "messages": taken.state.messages, "bytes": taken.size, "folder": folder})
     else:
@@ -567,10 +756,23 @@ async def backup(session: Session, name: str, folder: str, no_consumers: bool, a
 @click.option("--name", metavar="NAME", help="Name of the new stream. Default: the name in the backup.")
 @click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas.")
 @click.option("--config", metavar="FILE", help="Read the configuration from a JSON file instead of the backup.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Replicas in a cluster.")
+@click.option("--cluster", metavar="CLUSTER", help="Place it in this cluster.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Place it on servers with this tag; may be repeated.")
+@click.option("--progress/--no-progress", default=True, help="Whether a progress bar is shown on a terminal.")
 @json_option
 @command
 async def restore(
-    session: Session, folder: str, name: str | None, subjects: tuple[str, ...], config: str | None, as_json: bool
+    session: Session,
+    folder: str,
+    name: str | None,
+    subjects: tuple[str, ...],
+    config: str | None,
+    replicas: int | None,
+    cluster: str | None,
+    tags: tuple[str, ...],
+    progress: bool,
+    as_json: bool,
 ) -> None:
     """Restore a stream from the backup in FOLDER, with its messages and consumers."""
     base = read_config(config, StreamConfig) if config else None
@@ -579,8 +781,12 @@ async def restore(
         changes["name"] = name
     if subjects:
         changes["subjects"] = [one.strip() for text in subjects for one in text.split(",") if one.strip()]
+    if replicas:
+        changes["num_replicas"] = replicas
+    if cluster or tags:
+        changes["placement"] = Placement(cluster=cluster or "", tags=tags)
     async with session.jetstream() as js:
-        with output.Bar("Restoring", 0) as bar:
+        with output.Bar("Restoring", 0, is_shown=progress) as bar:
             restored = await js.restore(folder, base, progress=bar.show, **changes)
         info = restored.cached_info
     if as_json:
@@ -592,5 +798,5 @@ async def restore(
         click.echo(f"Restored stream {info.config.name}: {held}")
 
 
-for _command in (get, remove_message, view):
+for _command in (get, remove_message, view, state, gaps, graph, cluster):
     stream.add_command(_command)

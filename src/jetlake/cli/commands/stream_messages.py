@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
-from jetlake.cli.keyboard import ask_whether
+from jetlake.cli.keyboard import ask
+from jetlake.cli.message_content import command_words, print_parts, translate_option, translated
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
 @click.argument("sequence", type=click.IntRange(1), required=False)
 @click.option("-S", "--last-for", default="", metavar="SUBJECT", help="The last message of a subject.")
 @click.option("--next-for", default="", metavar="SUBJECT", help="The next message of a subject from the sequence on.")
+@translate_option
 @json_option
 @command
-async def get(session: Session, name: str, sequence: int | None, last_for: str, next_for: str, as_json: bool) -> None:
+async def get(
+    session: Session,
+    name: str,
+    sequence: int | None,
+    last_for: str,
+    next_for: str,
+    translate: str | None,
+    as_json: bool,
+) -> None:
     """Show one message of stream NAME."""
     if sequence is None and not last_for and not next_for:
         fail("message is missing; use a sequence, --last-for or --next-for", EXIT_USAGE)
@@ -44,7 +54,7 @@ async def get(session: Session, name: str, sequence: int | None, last_for: str, 
         output.print_json(_fields(message))
         return
     click.echo(f"Item: {name}#{message.sequence} received {output.when(message.time)} on subject {message.subject}\n")
-    _print_content(message)
+    await _print_content(message, command_words("--translate", translate))
 
 
 def _fields(message: StoredMessage) -> dict[str, Any]:
@@ -57,10 +67,8 @@ def _fields(message: StoredMessage) -> dict[str, Any]:
     }
 
 
-def _print_content(message: StoredMessage) -> None:
-    for key, value in message.headers.items():
-        click.echo(f"{key}: {value}")
-    click.echo(message.data)
+async def _print_content(message: StoredMessage, words: list[str]) -> None:
+    print_parts(message.headers, await translated(words, message.data, message.subject))
 
 
 @click.command("view", cls=SharedCommand, example="jetlake stream view ORDERS 10 --since 1h --subject orders.new")
@@ -69,6 +77,7 @@ def _print_content(message: StoredMessage) -> None:
 @click.option("--id", "sequence", type=click.IntRange(1), metavar="SEQUENCE", help="Start at this sequence.")
 @click.option("--since", type=TIME, help="Start at this time, or this long ago.")
 @click.option("--subject", default=">", metavar="SUBJECT", help="Only messages whose subject matches.")
+@translate_option
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
 @command
@@ -79,10 +88,12 @@ async def view(
     sequence: int | None,
     since: int | None,
     subject: str,
+    translate: str | None,
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Show messages of stream NAME, COUNT at a time (25); on a terminal, page by page."""
+    """Show messages of stream NAME, COUNT at a time (25); on a terminal, page by page until q."""
+    words = command_words("--translate", translate)
     if sequence and since:
         fail("--id and --since are mutually exclusive", EXIT_USAGE)
     # A reader may leave a page on the screen for longer than a server waits for a sign of life.
@@ -99,10 +110,10 @@ async def view(
             if as_json:
                 shown.append(_fields(message))
             elif raw:
-                click.echo(message.data)
+                click.echo(await translated(words, message.data, message.subject))
             else:
                 click.echo(f"[{message.sequence}] Subject: {message.subject} Received: {output.when(message.time)}")
-                _print_content(message)
+                await _print_content(message, words)
                 click.echo()
     if as_json:
         output.print_json(shown)
@@ -113,7 +124,8 @@ async def view(
 def _wants_more(as_json: bool) -> bool:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    return ask_whether("Next page?", default=True)
+    answer = ask("Next page? [Y/n/q]", default="y", show_default=False).strip().lower()
+    return answer not in ("n", "no", "q", "quit")
 
 
 async def _sequence_at(stream: Stream, time_ns: int) -> int:

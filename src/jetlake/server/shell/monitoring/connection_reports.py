@@ -45,6 +45,9 @@ _SORTS: dict[str, Callable[[Connection], Any]] = {
     "rtt": lambda connection: -connection.pings.rtt_ns,
 }
 
+_STATE_NUMBERS = {"0": "open", "1": "closed", "2": "all"}
+"""The states of connections as requests of the system account write them."""
+
 
 def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
     """Report `/connz`: the connections, filtered, sorted, one page of them."""
@@ -52,6 +55,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
     if key is None:
         raise BadQueryError(f"invalid sorting option: {query.text('sort')}")
     state = query.text("state").lower() or "open"
+    state = _STATE_NUMBERS.get(state, state)
     if state not in ("open", "closed", "any", "all"):
         raise BadQueryError(f"invalid connection state: {state}")
     chosen: list[Connection] = []
