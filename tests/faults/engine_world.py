@@ -53,7 +53,7 @@ class SmallStreamFolder(StreamFolder):
 
     def open_store(self, *, before_sync, **_):
         store = super().open_store(segment_bytes=self.segment_bytes, tail_bytes=300, before_sync=before_sync)
-        store.in_steps.removals_per_step = 2
+        store.removals_per_step = 2
         return store
 
     def consumer(self, name):

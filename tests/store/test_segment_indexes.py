@@ -523,7 +523,7 @@ def test_a_get_finds_out_that_a_message_is_lost(world):
 def test_a_purge_that_keeps_some_passes_by_segments_that_go_between_its_steps(world):
     disk, _expected = world
     store = open_store(disk)
-    purge = store.in_steps.purge(SubjectFilter([b"s.3"]), keep=200)
+    purge = store.purge_in_steps(SubjectFilter([b"s.3"]), keep=200)
     last = store._index.subjects.spilled.blocks[-1].first
     while not store._index.subjects.spilled.blocks[-1].lookups:
         next(purge)

@@ -350,7 +350,7 @@ def test_the_columns_of_the_oldest_segment_are_read_in_a_step_of_their_own(
 
     monkeypatch.setattr(store._spiller, "load_columns", load_alone)
     limits = StoreLimits(max_messages=5) if what == "max_msgs" else StoreLimits(max_bytes=5 * 35)
-    steps = store.in_steps.purge(keep=5) if what == "keep" else store.in_steps.enforce(limits)
+    steps = store.purge_in_steps(keep=5) if what == "keep" else store.enforce_in_steps(limits)
     before, loaded = store.messages, 0
     for _ in steps:
         assert store.messages == before or len(loads) == loaded, "removed in the step that read"

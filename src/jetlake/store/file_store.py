@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -15,12 +14,12 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.index.packed_rows import dead_ranges
-from jetlake.store.interface import StoreHooks
+from jetlake.store.interface import Incoming, MessageStore, StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
 from jetlake.store.log.durability import FileSync
-from jetlake.store.log.log import Log
+from jetlake.store.log.log import Log, LogFiles, LogOptions
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
 from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
@@ -28,6 +27,7 @@ from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.recovery import recover
 from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_chain import SegmentNumbers
 from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
@@ -50,7 +50,7 @@ _INDEX_NAME = "index"
 _LIST_NAME = "segments"
 
 
-class FileStore(IndexedStore[Segment]):
+class FileStore(IndexedStore[Segment], MessageStore):
     """A store in a folder of its own; see `interface.MessageStore` for the promises.
 
     Opening it recovers what the folder holds, whatever state that is in. A message takes 30 bytes and what it consists
@@ -86,6 +86,7 @@ class FileStore(IndexedStore[Segment]):
     durable = True
     changes_names = False
     compresses = False
+    torn_sequence = 0
 
     def __init__(
         self,
@@ -108,7 +109,6 @@ class FileStore(IndexedStore[Segment]):
         redo_name: str = "",
         is_unwritten: bool = False,
     ) -> None:
-        open_files = open_files or OpenFiles(files_max())
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
         mark = MarkFile(disk, folder / MARK_NAME, 0)
         found = _recover(
@@ -122,47 +122,30 @@ class FileStore(IndexedStore[Segment]):
             reuses_sequences=reuses_sequences,
         )
         index = Index(found.segments[-1], StoreHooks())
-        self._lost = LostMessages(folder, segments, report)
+        self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
         self._log = log = Log(
             index,
-            mark,
-            segments,
-            self._lost,
-            open_files,
-            next_number=found.next_number,
-            taken_numbers=found.taken_numbers,
-            segment_bytes=segment_bytes,
-            tail_bytes=tail_bytes,
-            random_bytes=random_bytes,
-            before_write=before_write,
-            before_sync=before_sync,
-            give_up_spares=self._give_up_spares,
+            LogFiles(mark, segments, self._index_file, open_files or OpenFiles(files_max())),
+            LostMessages(folder, segments, report),
+            SegmentNumbers(found.next_number, found.taken_numbers),
+            LogOptions(segment_bytes, tail_bytes, random_bytes, before_write, before_sync),
         )
         log.durability.is_gone = is_gone
-        self._reader = CheckedReader(index, log, self._lost)
-        super().__init__(index, MessageRemover(index, log, log.flush_appends), self._reader)
+        self._checked_reader = CheckedReader(index, log)
+        super().__init__(index, MessageRemover(index, log), self._checked_reader)
+        self._lost = log.lost
         self._disk = disk
         self._folder = folder
         self.key = found.key
         """The stream's, in all its files."""
         self._segments = segments
         self._snapshot_bytes = snapshot_bytes
-        self._spiller = Spiller(disk, index, log, self._lost, index_cache or IndexCache())
-        self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
-        self._compactor = Compactor(
-            disk, index, log, self._lost, segments, self._index_file, self._spiller, open_files, segment_bytes // 64
-        )
-        self._compressor = Compressor(disk, index, log)
+        self._spiller = Spiller(index, log, index_cache or IndexCache())
+        self._compactor = Compactor(index, log, self._spiller, segment_bytes // 64)
+        self._compressor = Compressor(index, log)
         self._closed = False
         self._is_compacting = False
         self._redo_name = redo_name.encode()
-        self.append = log.append
-        self.append_run = log.append_run
-        self.begin_group = log.begin_group
-        self.roll_back = log.roll_back
-        self.needs_flush = log.needs_flush
-        self.retry = log.retry
-        self.headers_since = self._reader.headers_since
         self._adopt(found)
         self._make_safe(found.unsynced, found.safe_end)
 
@@ -249,6 +232,9 @@ class FileStore(IndexedStore[Segment]):
         # Many streams are opened at once, and few of them are used at once.
         log.close_files()
 
+    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
+        return self._checked_reader.headers_since(time_ns)
+
     @property
     def lost(self) -> list[int]:
         return self._lost.sequences
@@ -263,6 +249,24 @@ class FileStore(IndexedStore[Segment]):
     def failure(self) -> StoreError | None:
         return self._log.durability.failure
 
+    def append(self, subject: bytes, header: bytes, payload: bytes, time_ns: int) -> int:
+        return self._log.append(subject, header, payload, time_ns)
+
+    def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
+        return self._log.append_run(messages, time_ns)
+
+    def begin_group(self, count: int) -> None:
+        self._log.begin_group(count)
+
+    def roll_back(self, error: StoreError) -> None:
+        self._log.roll_back(error)
+
+    def retry(self) -> None:
+        self._log.retry()
+
+    def needs_flush(self) -> bool:
+        return self._log.needs_flush()
+
     def flush(self) -> None:
         self._log.flush()
         if self._log.chain.dead:
@@ -272,12 +276,6 @@ class FileStore(IndexedStore[Segment]):
         self._log.sync()
         self._compactor.write()
         self._compressor.write()
-
-    def _give_up_spares(self) -> None:
-        """Remove what a start can do without, while the disk is full."""
-        self._segments.drop()
-        with suppress(OSError):
-            self._index_file.drop()
 
     def prepare_again(self) -> None:
         """Have `before_sync` called by the next sync, which otherwise only the first one does."""
@@ -341,7 +339,7 @@ class FileStore(IndexedStore[Segment]):
             if segment is self._index.active or not segment.size:
                 continue
             if not segment.verified:
-                self._reader.check_step(segment)
+                self._checked_reader.check_step(segment)
                 return True
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)

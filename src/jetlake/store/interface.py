@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,13 +14,15 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
+if TYPE_CHECKING:
+    from jetlake.store.index.running_count import RunningCount
+
 __all__ = [
     "BULK_REMOVAL",
     "SUBJECT_BYTES_MAX",
     "Incoming",
     "MessageStore",
     "Run",
-    "RunningCount",
     "StoreHooks",
     "StoreLimits",
     "rising_times",
@@ -81,61 +83,6 @@ class StoreHooks(msgspec.Struct):
     on_rolled_back: Callable[[StoreError], None] | None = None
 
 
-class RunningCount(Protocol):
-    """A count of messages that goes in steps, and is told of what changes between them."""
-
-    def run(self) -> Steps[int]:
-        """Return how many messages there are when the last step is taken; messages may be appended meanwhile."""
-        ...
-
-    def on_removed(self, sequence: int, subject: builtins.bytes) -> None:
-        """Note that a message was removed."""
-        ...
-
-    def restart(self) -> None:
-        """Count anew: many messages were removed, or the newest were taken back."""
-        ...
-
-
-class StepwiseStore(Protocol):
-    """Calls of a `MessageStore` that take long with many messages, in steps between which others are served."""
-
-    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
-        """Find which subjects pass a filter, so that questions with that filter are quick."""
-        ...
-
-    def last_per_subject(
-        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
-    ) -> Steps[list[int]]:
-        """As `MessageStore.last_per_subject`; what is removed meanwhile may be among them or not."""
-        ...
-
-    def last_sequence_for(self, pattern: builtins.bytes) -> Steps[int]:
-        """As `MessageStore.last_sequence_for`; what is removed meanwhile may be returned or not."""
-        ...
-
-    def subjects(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
-        """Return the subjects that the pattern covers, sorted."""
-        ...
-
-    def purge(
-        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
-    ) -> Steps[int]:
-        """As `MessageStore.purge`; what is appended meanwhile stays."""
-        ...
-
-    def count(self, first_sequence: int, subject_filter: SubjectFilter) -> RunningCount:
-        """As `MessageStore.count`, by a count that is to be run."""
-        ...
-
-    def enforce(self, limits: StoreLimits) -> Steps[int]:
-        """Remove the oldest messages until the limits but that of age hold, and return how many went.
-
-        `MessageStore.enforce` has to follow, for what is appended meanwhile.
-        """
-        ...
-
-
 class MessageStore(Protocol):
     """The messages of one stream, by sequence and by subject.
 
@@ -160,14 +107,14 @@ class MessageStore(Protocol):
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
         failure: set when a sync fails: nothing more is taken before `retry` and another sync.
         hooks: what the store calls when messages go.
-        in_steps: the calls that take long.
+        removals_per_step: how many messages a step of `purge_in_steps` or `enforce_in_steps` removes.
     """
 
     durable: bool
     changes_names: bool
     compresses: bool
     hooks: StoreHooks
-    in_steps: StepwiseStore
+    removals_per_step: int
 
     @property
     def first_sequence(self) -> int: ...
@@ -417,6 +364,43 @@ class MessageStore(Protocol):
 
     def deleted(self, first: int, end: int) -> list[int]:
         """Return the sequences from `first` up to before `end` that have no message."""
+        ...
+
+    # Long calls, in steps between which others are served
+
+    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
+        """Find which subjects pass a filter, so that questions with that filter are quick."""
+        ...
+
+    def last_per_subject_in_steps(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> Steps[list[int]]:
+        """As `last_per_subject`; messages removed meanwhile may be included or not."""
+        ...
+
+    def last_sequence_in_steps(self, pattern: builtins.bytes) -> Steps[int]:
+        """As `last_sequence_for`; a message removed meanwhile may be returned or not."""
+        ...
+
+    def subjects_in_steps(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
+        """Return the subjects that the pattern covers, sorted."""
+        ...
+
+    def purge_in_steps(
+        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
+    ) -> Steps[int]:
+        """As `purge`; messages appended meanwhile stay."""
+        ...
+
+    def enforce_in_steps(self, limits: StoreLimits) -> Steps[int]:
+        """Remove the oldest messages until the limits but that of age hold, and return how many were removed.
+
+        `enforce` has to follow, for messages appended meanwhile.
+        """
+        ...
+
+    def running_count(self, first_sequence: int, subject_filter: SubjectFilter) -> RunningCount:
+        """Return a count as `count` makes it, to be run in steps."""
         ...
 
     def compact_step(self, *, sync_here: bool = True) -> bool:

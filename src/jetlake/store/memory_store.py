@@ -12,7 +12,7 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Incoming, StoreHooks, rising_times
+from jetlake.store.interface import Incoming, MessageStore, StoreHooks, rising_times
 from jetlake.store.message import StoredMessage
 from jetlake.store.volatile import Volatile
 
@@ -185,6 +185,9 @@ class _MemoryLog:
         if block is not self._index.active:
             self._index.drop_block(block)
 
+    def flush_appends(self) -> None:
+        pass
+
     def sync_groups(self, last: int) -> None:
         pass
 
@@ -198,7 +201,7 @@ class _MemoryLog:
         pass
 
 
-class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
+class MemoryStore(IndexedStore[_MemoryBlock], Volatile, MessageStore):
     """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
 
     compresses = False
@@ -208,10 +211,14 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
 
     def __init__(self) -> None:
         index = Index(_MemoryBlock(1), StoreHooks())
-        log = _MemoryLog(index)
-        super().__init__(index, MessageRemover(index, log, self.flush), MessageReader(index, lambda _block: True))
-        self.append = log.append
-        self.append_run = log.append_run
+        self._log = log = _MemoryLog(index)
+        super().__init__(index, MessageRemover(index, log), MessageReader(index))
+
+    def append(self, subject: bytes, header: bytes, payload: bytes, time_ns: int) -> int:
+        return self._log.append(subject, header, payload, time_ns)
+
+    def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
+        return self._log.append_run(messages, time_ns)
 
     def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
         # Whoever opens a store in memory finds nothing in it.

@@ -159,7 +159,7 @@ def test_no_sequence_is_so_high_that_its_record_could_not_be_read_again(store: M
         with pytest.raises(StoreError, match="the highest one is"):
             store.purge(below=too_high)
         with pytest.raises(StoreError, match="the highest one is"):
-            finish(store.in_steps.purge(below=too_high))
+            finish(store.purge_in_steps(below=too_high))
     assert (store.messages, store.last_sequence) == (3, 3)
     store.advance_to(SEQUENCE_MAX)
     assert store.append(b"a", b"", b"", 1) == SEQUENCE_MAX
@@ -171,7 +171,7 @@ def test_a_stream_at_the_highest_sequence_goes_on_one_by_one(store: MessageStore
     store.append_run([(b"a", b"", b"", b"")] * 5, 1)
     store.skip()
     assert store.purge(below=SEQUENCE_MAX + 2, follows_append=True) == 2
-    assert finish(store.in_steps.purge(below=SEQUENCE_MAX + 3)) == 1
+    assert finish(store.purge_in_steps(below=SEQUENCE_MAX + 3)) == 1
     assert store.purge(below=SEQUENCE_MAX + 6) == 2
     assert store.append(b"a", b"", b"", 1) == SEQUENCE_MAX + 6
     with pytest.raises(StoreError, match="the highest one is"):

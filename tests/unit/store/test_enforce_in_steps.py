@@ -21,7 +21,7 @@ class World:
         self.random = Random(seed)
         disk = FaultyDisk(Random(seed))
         self.store = MemoryStore() if kind == "memory" else FileStore(disk, Path("/msgs"), segment_bytes=3000)
-        self.store.in_steps.removals_per_step = self.random.choice((1, 3, 20))
+        self.store.removals_per_step = self.random.choice((1, 3, 20))
         self.ever: dict[int, tuple[bytes, int]] = {}
         self.removed: set[int] = set()
 
@@ -90,7 +90,7 @@ def test_the_limits_hold_and_nothing_else_goes(kind: str, seed: int) -> None:
             max_per_subject=random.choice((-1, 1, 2, 8)),
         )
         before = world.stored()
-        for _ in store.in_steps.enforce(limits):
+        for _ in store.enforce_in_steps(limits):
             if random.random() < 0.3:
                 random.choice(between)()
         store.enforce(limits, 0)

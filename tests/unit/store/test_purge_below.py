@@ -34,9 +34,9 @@ def test_a_purge_in_steps_spares_what_takes_the_place_of_undone_appends(steps_be
     store.append(b"old.1", b"", b"", 1)
     store.flush()
     store.append(b"old.2", b"", b"undone", 1)
-    store.in_steps.removals_per_step = 1
+    store.removals_per_step = 1
     disk.capacity = 0
-    steps = store.in_steps.purge(SubjectFilter([b"old.*"]))
+    steps = store.purge_in_steps(SubjectFilter([b"old.*"]))
     for _ in range(steps_before):
         next(steps, None)
     with suppress(StoreError):

@@ -91,7 +91,7 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
     for seed in range(30):
         random = Random(seed)
         store = MemoryStore()
-        store.in_steps.removals_per_step = random.choice([1, 3, 50])
+        store.removals_per_step = random.choice([1, 3, 50])
         for number in range(200):
             store.append(b"s.%d" % random.randrange(20), b"", b"", number)
         for sequence in random.sample(range(1, 201), random.choice([0, 40])):
@@ -109,7 +109,7 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
         wanted = [sequence for sequence in passing if below is None or sequence < below]
         if keep:
             wanted = passing[:-keep]
-        steps = store.in_steps.purge(subject_filter, below=below, keep=keep)
+        steps = store.purge_in_steps(subject_filter, below=below, keep=keep)
         gone_meanwhile = set()
         while True:
             try:
@@ -133,7 +133,7 @@ def test_a_purge_of_the_oldest_takes_as_many_at_once_as_have_few_subjects(subjec
         store.append(b"s.%d" % (number % subjects), b"", b"", number)
     removed = []
     before = store.messages
-    for _ in store.in_steps.purge(keep=1):
+    for _ in store.purge_in_steps(keep=1):
         removed.append(before - store.messages)
         before = store.messages
     assert store.messages == 1
@@ -144,7 +144,7 @@ def test_steps_over_a_store_that_was_emptied_meanwhile():
     store = MemoryStore()
     for number in range(5000):
         store.append(b"s.%d" % number, b"", b"", number)
-    newest, purge = store.in_steps.last_per_subject(), store.in_steps.purge(SubjectFilter((b"s.*",)))
+    newest, purge = store.last_per_subject_in_steps(), store.purge_in_steps(SubjectFilter((b"s.*",)))
     for steps in (newest, purge):
         for _ in range(4):
             next(steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic
 
 from jetlake.store.index.block import Block
@@ -19,22 +19,17 @@ _SCAN_ROWS_MAX = 4096
 
 
 class MessageReader(Generic[BlockType]):
-    """Loads single messages and runs of them.
+    """Loads single messages and runs of them."""
 
-    Args:
-        trust: makes sure that a block's living rows can be loaded; False when some could not and were removed as lost.
-        prepare: called before a single row is loaded, which is looked at by itself.
-    """
-
-    def __init__(
-        self,
-        index: Index[BlockType],
-        trust: Callable[[BlockType], bool],
-        prepare: Callable[[BlockType], None] = lambda _block: None,
-    ) -> None:
+    def __init__(self, index: Index[BlockType]) -> None:
         self._index = index
-        self._trust = trust
-        self._prepare = prepare
+
+    def _trust(self, block: BlockType) -> bool:
+        """Ensure that a block's living rows can be loaded; False when some can not and were removed as lost."""
+        return True
+
+    def _prepare(self, block: BlockType) -> None:
+        """Get ready to load a single row of a block, which is verified by itself."""
 
     def get(self, sequence: int) -> StoredMessage | None:
         """Return the message of that sequence, if it is there."""
@@ -114,14 +109,14 @@ class MessageReader(Generic[BlockType]):
         if sequences and not messages:
             # What was found turned out to be lost.
             literal = SubjectFilter((self._index.subjects.numbers.names[number],))
-            return self.read(start, literal, max_messages, max_bytes, end)
+            return MessageReader.read(self, start, literal, max_messages, max_bytes, end)
         return Run(messages, end + 1)
 
     def _load_sequences(self, sequences: list[int], max_bytes: int) -> tuple[list[StoredMessage], bool]:
         """Return the messages of these sequences and whether the bytes did not suffice for all."""
         messages: list[StoredMessage] = []
         if len(sequences) == 1:
-            message = self.get(sequences[0])
+            message = MessageReader.get(self, sequences[0])
             return [message] if message is not None else [], False
         index = self._index
         names = index.subjects.numbers.names

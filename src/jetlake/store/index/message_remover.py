@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -32,6 +32,10 @@ ErasedBlock = TypeVar("ErasedBlock", bound=Block, contravariant=True)
 class RemovalLog(Protocol[ErasedBlock]):
     """What makes removals last."""
 
+    def flush_appends(self) -> None:
+        """Write the appends that wait, before removals that make room for them."""
+        ...
+
     def skip(self, count: int) -> None:
         """Use up sequences: rows, log and the index's `last_sequence`."""
         ...
@@ -54,16 +58,11 @@ class RemovalLog(Protocol[ErasedBlock]):
 
 
 class MessageRemover(Generic[BlockType]):
-    """Takes messages out of the index and has the log remember it; see `interface.MessageStore` for the promises.
+    """Takes messages out of the index and has the log remember it; see `interface.MessageStore` for the promises."""
 
-    Args:
-        flush: writes what was appended, before removals that make room for it.
-    """
-
-    def __init__(self, index: Index[BlockType], log: RemovalLog[BlockType], flush: Callable[[], None]) -> None:
+    def __init__(self, index: Index[BlockType], log: RemovalLog[BlockType]) -> None:
         self._index = index
         self._log = log
-        self._flush = flush
         # The limit a subject was held to so far, and up to which sequence.
         self._enforced_per_subject = 0
         self._enforced_sequence = 0
@@ -96,7 +95,7 @@ class MessageRemover(Generic[BlockType]):
     ) -> int:
         """Remove the messages that pass the filter and return how many there were."""
         if follows_append:
-            self._flush()
+            self._log.flush_appends()
         return finish(self.purge_in_steps(subject_filter, below, keep, sys.maxsize, follows_append))
 
     def purge_in_steps(
@@ -114,7 +113,7 @@ class MessageRemover(Generic[BlockType]):
         if step < sys.maxsize:
             # The sequences of appends that are undone between two steps go to other messages.
             with suppress(StoreError):
-                self._flush()
+                self._log.flush_appends()
         if not follows_append:
             self._log.sync_groups(index.last_sequence)
         end = index.last_sequence + 1
@@ -179,7 +178,7 @@ class MessageRemover(Generic[BlockType]):
     def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         """Remove the oldest messages until the limits hold, and return how many went."""
         index = self._index
-        self._flush()
+        self._log.flush_appends()
         removed = 0
         if limits.max_per_subject > 0:
             removed = self._remove_many(self._over_subject_limit(limits.max_per_subject), True)
@@ -197,7 +196,7 @@ class MessageRemover(Generic[BlockType]):
         """Remove the oldest messages until the limits but that of age hold, about `step` of them at a time."""
         index = self._index
         with suppress(StoreError):
-            self._flush()
+            self._log.flush_appends()
         last = index.last_sequence
         self._log.sync_groups(last)
         count = 0

@@ -7,9 +7,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate, compress, islice, repeat
 from operator import sub
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetlake.store.steps import Steps, drained, sort_in_steps
+
+if TYPE_CHECKING:
+    from jetlake.store.index.block import Block
 
 __all__ = ["BLOOM_BYTES", "Posted", "Postings", "add_to_bloom", "bloom_filter", "bloom_may_contain", "gather_in_steps"]
 
@@ -17,17 +20,6 @@ BLOOM_BYTES = 256
 _ROWS_PER_STEP = 8192
 _POSTED_PER_STEP = 2048
 _BLOOM_BITS = 8 * BLOOM_BYTES
-
-
-class Rows(Protocol):
-    """Rows of a block: the subject's number of each, and whether it lives."""
-
-    subject_ids: array[int]
-    live: bytearray
-
-    def sequence_slice(self, start: int, end: int) -> range | array[int]:
-        """Return the sequences between two rows."""
-        ...
 
 
 class Posted(NamedTuple):
@@ -136,7 +128,7 @@ class Postings:
 
 
 def gather_in_steps(
-    block: Rows,
+    block: Block,
     is_used: Callable[[int], object] = lambda _number: True,
     on_added: Callable[[array[int]], None] = lambda _numbers: None,
 ) -> Steps[Postings]:

@@ -107,7 +107,7 @@ class ConsumerJournal(Protocol):
         ...
 
 
-class MemoryJournal(Volatile):
+class MemoryJournal(Volatile, ConsumerJournal):
     """The journal of a consumer that need not survive: it remembers nothing."""
 
     is_lost = False

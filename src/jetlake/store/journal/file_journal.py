@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import read_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.journal import journal_format
+from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.journal.journal_entries import SAFE, JournalEntries, encode_state, replay
 
@@ -25,7 +26,7 @@ _BEGUN = "begun"
 _GROWN_BYTES = 256 * 1024
 
 
-class FileJournal:
+class FileJournal(ConsumerJournal):
     """A journal in a folder of its own; see `ConsumerJournal` for the promises.
 
     Each flush appends one record. A file that has grown is followed by a new one that begins with the whole state; the
@@ -45,6 +46,7 @@ class FileJournal:
 
     durable = True
     changes_names = False
+    failure: StoreError | None = None
 
     def __init__(
         self,
@@ -77,13 +79,7 @@ class FileJournal:
         self._began_with = 0
         self._is_closed_safely = True  # whether the file ends with the record that says so
         # What was recorded since the last flush.
-        self._entries = entries = JournalEntries()
-        self.delivered_run = entries.delivered_run
-        self.delivered = entries.delivered
-        self.exhausted = entries.exhausted
-        self.acked = entries.acked
-        self.ack_floor = entries.ack_floor
-        self.position = entries.position
+        self._entries = JournalEntries()
         self._replacement: ConsumerState | None = None
         # The lock guards what the thread that syncs touches as well.
         self._lock = threading.Lock()
@@ -96,11 +92,30 @@ class FileJournal:
         self._obsolete: list[Path] = []
         self._flushed_generation = 0
         self._synced_generation = 0
-        self.failure: StoreError | None = None
         self.is_lost = False
-        self._is_mended = False
+        self._is_rewritten = False
         self._is_discarded = False
         self._adopted = b""  # what a file holds of which nobody knows whether it is safe
+
+    # Recording
+
+    def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
+        self._entries.delivered_run(first_consumer_seq, stream_seqs, time_ns)
+
+    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+        self._entries.delivered(consumer_seq, stream_seq, time_ns, delivery_count)
+
+    def exhausted(self, stream_seq: int) -> None:
+        self._entries.exhausted(stream_seq)
+
+    def acked(self, stream_seqs: Iterable[int]) -> None:
+        self._entries.acked(stream_seqs)
+
+    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
+        self._entries.ack_floor(consumer_seq, stream_seq)
+
+    def position(self, consumer_seq: int, stream_seq: int) -> None:
+        self._entries.position(consumer_seq, stream_seq)
 
     def replace(self, state: ConsumerState) -> None:
         self._forget_recorded()
@@ -139,7 +154,7 @@ class FileJournal:
         self._forget_recorded()
         with self._lock:
             self._flushed_generation += 1
-            self._is_mended = True
+            self._is_rewritten = True
 
     def _write(self) -> None:
         if self._replacement is not None or not self._number:
@@ -206,9 +221,9 @@ class FileJournal:
         self._before_sync()
         with self._sync_lock:
             with self._lock:
-                if self.failure is not None and not self._is_mended:
+                if self.failure is not None and not self._is_rewritten:
                     raise self.failure
-                self._is_mended = False
+                self._is_rewritten = False
                 generation = self._flushed_generation
                 if generation == self._synced_generation:
                     return

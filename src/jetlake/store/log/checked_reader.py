@@ -13,7 +13,6 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.interface import Run
 from jetlake.store.log.log import Log
-from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.scan import headers_in, scan
 from jetlake.store.log.segment import DamagedSegmentError, Segment
@@ -43,14 +42,12 @@ class _Check:
         return self.segment is segment and self._version == (segment.generation, segment.size, segment.digest)
 
 
-class CheckedReader:
-    """Gives messages back, and counts as lost what the disk does not."""
+class CheckedReader(MessageReader[Segment]):
+    """Reads the messages of a log, and counts those that the disk does not return as lost."""
 
-    def __init__(self, index: Index[Segment], log: Log, lost: LostMessages) -> None:
-        self._index = index
+    def __init__(self, index: Index[Segment], log: Log) -> None:
+        super().__init__(index)
         self._log = log
-        self._lost = lost
-        self._messages = MessageReader(index, self._trust, self._open)
         self._check: _Check | None = None
 
     def get(self, sequence: int) -> StoredMessage | None:
@@ -62,7 +59,7 @@ class CheckedReader:
         checked = None
         while True:
             try:
-                return self._messages.get(sequence)
+                return super().get(sequence)
             except DamagedSegmentError as damage:
                 checked = self._look_again(damage.segment, checked)
             except OSError as error:
@@ -84,7 +81,7 @@ class CheckedReader:
         checked = None
         while True:
             try:
-                return self._messages.read(first_sequence, subject_filter, max_messages, max_bytes, last_sequence)
+                return super().read(first_sequence, subject_filter, max_messages, max_bytes, last_sequence)
             except DamagedSegmentError as damage:
                 checked = self._look_again(damage.segment, checked)
             except OSError as error:
@@ -116,14 +113,14 @@ class CheckedReader:
         except OSError as error:
             raise StoreError.of(f"read segment {segment.number}", error) from error
 
-    def _open(self, segment: Segment) -> None:
-        """Have a handle for a segment."""
+    def _prepare(self, segment: Segment) -> None:
+        """Open the file of a segment."""
         if segment.file.handle is None:
             self._log.use((segment,))
 
     def _trust(self, segment: Segment) -> bool:
         """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
-        self._open(segment)
+        self._prepare(segment)
         if segment.spilled is not None and not segment.bring_back():
             return False
         return segment.verified or self.check(segment)
@@ -191,7 +188,7 @@ class CheckedReader:
         lost = [row for row in damaged if segment.sequence_of(row) not in erased]
         if lost:
             segment.is_damaged = True
-            self._lost.add(list(map(segment.sequence_of, lost)), sum(segment.sizes[row] for row in lost))
+            self._log.lost.add(list(map(segment.sequence_of, lost)), sum(segment.sizes[row] for row in lost))
         for row in damaged:
             self._index.kill(segment, row, segment.sequence_of(row))
         self._index.update_first_sequence()

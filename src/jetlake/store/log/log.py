@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import NO_ROOM
@@ -20,11 +21,12 @@ from jetlake.store.log.overwriting import erasable, erase, is_grouped
 from jetlake.store.log.record import pack_message, pack_run, pack_tombstone, record_size
 from jetlake.store.log.removals import Removals
 from jetlake.store.log.segment import Segment
-from jetlake.store.log.segment_chain import SegmentChain
+from jetlake.store.log.segment_chain import SegmentChain, SegmentNumbers
 from jetlake.store.log.segment_list import SegmentList
+from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.sequence_ranges import Range
 
-__all__ = ["Log"]
+__all__ = ["Log", "LogFiles", "LogOptions"]
 
 _SKIP_ROWS_MAX = 4096
 _HELD_BACK_MAX = 65536
@@ -88,6 +90,32 @@ class _WriteAttempt:
         durability.overwrote(cut, last_sequence)
 
 
+class LogFiles(NamedTuple):
+    """The files of a store beside its segments, and the bound of those that are open.
+
+    Attributes:
+        mark: the high-water mark.
+        segments: the list of segments.
+        snapshot: the snapshot of the index.
+        open_files: shared by the stores of a server.
+    """
+
+    mark: MarkFile
+    segments: SegmentList
+    snapshot: IndexFile
+    open_files: OpenFiles
+
+
+class LogOptions(NamedTuple):
+    """How a log is written; see `FileStore` for the fields."""
+
+    segment_bytes: int
+    tail_bytes: int
+    random_bytes: Callable[[int], bytes]
+    before_write: Callable[[], None] | None
+    before_sync: Callable[[], None]
+
+
 class Log:
     """The segments of a `FileStore`, written to.
 
@@ -96,60 +124,40 @@ class Log:
 
     Args:
         index: of the segments; its active one is appended to.
-        mark: the high-water mark.
-        segments: the list of segments.
-        lost: the messages that the disk no longer gives back.
-        next_number: that of the segment after all that are there.
-        taken_numbers: those that a file has which is not the store's.
-        random_bytes: makes what erased messages are overwritten with.
-        before_write: called before the first write.
-        before_sync: called by the first sync, in the same thread; what it raises is the sync's failure.
-        give_up_spares: removes files that can be written anew, to make room on a full disk.
+        files: the files beside the segments.
+        numbers: the numbers of new segments.
 
     Attributes:
         durability: which flushes are synced.
         chain: begins and seals segments; what is dead of them waits there.
         removals: which removals are not in the log yet.
-        written_bytes: how much was written; whoever writes the index down sets it to 0.
-        is_prepared: whether `before_sync` has nothing to do; whoever gives it something sets it to False.
+        files: the files beside the segments.
+        lost: the messages that the disk no longer returns.
+        written_bytes: the number of bytes written since the last snapshot of the index.
+        is_prepared: whether `before_sync` was called; False makes the next sync call it.
     """
 
     def __init__(
         self,
         index: Index[Segment],
-        mark: MarkFile,
-        segments: SegmentList,
+        files: LogFiles,
         lost: LostMessages,
-        open_files: OpenFiles,
-        *,
-        next_number: int,
-        taken_numbers: Collection[int],
-        segment_bytes: int,
-        tail_bytes: int,
-        random_bytes: Callable[[int], bytes],
-        before_write: Callable[[], None] | None,
-        before_sync: Callable[[], None],
-        give_up_spares: Callable[[], None],
+        numbers: SegmentNumbers,
+        options: LogOptions,
     ) -> None:
-        active = index.active
-        self.folder = active.file.folder
+        file = index.active.file
+        self.disk, self.folder = file.disk, file.folder
+        self.files = files
+        self.lost = lost
         self.removals = Removals()
         self.written_bytes = 0
         self.is_prepared = False
-        self._disk = active.file.disk
         self._index = index
-        self._mark = mark
-        self._segments = segments
-        self._lost = lost
-        self._open_files = open_files
-        self._segment_bytes = segment_bytes
-        self._tail_bytes = tail_bytes
-        self._random_bytes = random_bytes
-        self._before_write = before_write
-        self._before_sync = before_sync
-        self._give_up_spares = give_up_spares
-        self.durability = Durability(self._disk, self.folder, mark, segments)
-        self.chain = SegmentChain(index, self.durability, next_number, taken_numbers)
+        self._options = options
+        self._segment_bytes = options.segment_bytes
+        self._is_begun = False  # whether `before_write` was called
+        self.durability = Durability(self.disk, self.folder, files.mark, files.segments)
+        self.chain = SegmentChain(index, self.durability, numbers)
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
         self._flushed_sequence = 0
@@ -330,7 +338,7 @@ class Log:
         Args:
             follows_append: an append made it necessary: the tombstone is held back until the append is synced.
         """
-        self._lost.forget(first, last)
+        self.lost.forget(first, last)
         if follows_append:
             self.removals.hold_back(first, last, self.durability.flushed)
         else:
@@ -338,7 +346,7 @@ class Log:
 
     def removed_below(self, sequence: int) -> None:
         """Take lost messages below a sequence for removed: they would be gone now if they had not been lost."""
-        for first, last in self._lost.forget_below(sequence):
+        for first, last in self.lost.forget_below(sequence):
             self.removals.add(first, last)
 
     def _emptied(self, segment: Segment) -> None:
@@ -354,7 +362,7 @@ class Log:
             StoreError: the disk refused.
         """
         size = segment.sizes[row]
-        noise = self._random_bytes(erasable(segment, row))
+        noise = self._options.random_bytes(erasable(segment, row))
         try:
             self.flush()
         except StoreError:
@@ -434,11 +442,12 @@ class Log:
         Raises:
             OSError: the disk refused. Nothing is counted, and the attempt must be taken back or cut off.
         """
-        if self._before_write is not None:
-            self._before_write()
-            self._before_write = None
+        if not self._is_begun:
+            if self._options.before_write is not None:
+                self._options.before_write()
+            self._is_begun = True
         self.use(attempt.segments)
-        self.written_bytes += attempt.write(self._tail_bytes)
+        self.written_bytes += attempt.write(self._options.tail_bytes)
         index = self._index
         if attempt.removals:
             for first, last in attempt.removals:
@@ -448,7 +457,7 @@ class Log:
         number = self.durability.wrote(attempt.segments, index.last_sequence, new_names=bool(new))
         for segment in new:
             segment.birth_generation = number
-            self._segments.add(segment.number, segment.first)
+            self.files.segments.add(segment.number, segment.first)
         self._unflushed = []
         self._flushed_sequence = index.last_sequence
         self._flushed_time_ns = index.last_time_ns
@@ -476,7 +485,7 @@ class Log:
             self.chain.roll()
         if not self.removals.asked:
             return False  # Nobody waits for what limits removed.
-        self._give_up_spares()
+        self._drop_spares()
         attempt = self._new_attempt()
         try:
             self._write(attempt)
@@ -485,6 +494,12 @@ class Log:
             self._roll_back(attempt)
             raise refusal from error
         return True
+
+    def _drop_spares(self) -> None:
+        """Remove the files that a start can do without, while the disk is full."""
+        self.files.segments.drop()
+        with suppress(OSError):
+            self.files.snapshot.drop()
 
     def _queue_tombstones(self) -> list[Range]:
         """Put a tombstone behind the messages for every removal that is due, and return those removals."""
@@ -536,7 +551,7 @@ class Log:
         if not self.is_prepared:
             self.is_prepared = True  # Before: another thread may set it back meanwhile.
             try:
-                self._before_sync()
+                self._options.before_sync()
             except BaseException:
                 self.is_prepared = False
                 raise
@@ -559,14 +574,14 @@ class Log:
                 self.durability.retry()
             # Nothing may be waiting to be written: write a probe.
             path = self.folder / _PROBE_NAME
-            handle = self._disk.open(path, create=True)
+            handle = self.disk.open(path, create=True)
             try:
-                self._disk.write(handle, bytes(_PROBE_BYTES), 0)
-                self._disk.sync(handle)
+                self.disk.write(handle, bytes(_PROBE_BYTES), 0)
+                self.disk.sync(handle)
             finally:
-                self._disk.close(handle)
-                self._disk.remove(path)
-            self._disk.sync_folder(self.folder)
+                self.disk.close(handle)
+                self.disk.remove(path)
+            self.disk.sync_folder(self.folder)
         except OSError as error:
             raise StoreError.of("write to the stream's folder", error) from error
 
@@ -575,8 +590,8 @@ class Log:
     def use(self, segments: Iterable[Segment]) -> None:
         """Note that these segments are about to need their handles."""
         for segment in segments:
-            if segment is not self._open_files.newest:
-                self._open_files.use(segment, self._let_go)
+            if segment is not self.files.open_files.newest:
+                self.files.open_files.use(segment, self._let_go)
 
     def _let_go(self, segment: Segment) -> None:
         """Give a segment's handle back, and the mark's if nobody is about to use it.
@@ -594,14 +609,14 @@ class Log:
         with suppress(OSError):
             segment.file.close()
             if durability.flushed == durability.synced:
-                self._mark.close()
+                self.files.mark.close()
 
     def keeps_handle(self) -> bool:
         """Return whether the newest segment is not likely to give its handle back soon, which has to wait for a sync.
 
         Where there are fewer handles than segments, those keep theirs that are written to often.
         """
-        return not self._open_files.is_full or self.durability.flushed - self._let_go_at >= _BUSY_FLUSHES
+        return not self.files.open_files.is_full or self.durability.flushed - self._let_go_at >= _BUSY_FLUSHES
 
     def cut_zeros(self) -> None:
         """End the newest segment's file where its records end."""
@@ -610,7 +625,7 @@ class Log:
 
     def close_files(self) -> None:
         """Give every handle back; the next use opens its file again."""
-        self._open_files.forget(self._index.blocks)
+        self.files.open_files.forget(self._index.blocks)
         for segment in self._index.blocks:
             segment.file.close()
-        self._mark.close()
+        self.files.mark.close()

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from xxhash import xxh3_64
@@ -23,13 +23,15 @@ from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps, finish
 
+if TYPE_CHECKING:
+    from jetlake.store.log.spiller import Spiller
+
 __all__ = [
     "COLUMNS",
     "LIVE",
     "POSTINGS",
     "DamagedSegmentError",
     "IndexParts",
-    "RowLoader",
     "Segment",
 ]
 
@@ -62,37 +64,6 @@ class IndexParts(msgspec.Struct, gc=False, frozen=True):
     counts_earlier: bool
 
 
-class RowLoader(Protocol):
-    """What brings parts of spilled segments back into memory."""
-
-    def load_columns(self, segment: Segment) -> None:
-        """Set the columns of a segment that were released."""
-        ...
-
-    def offsets_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
-        """Where a row's record is, and what may follow it, while the columns are released; None when they must be set.
-
-        Both may be wrong.
-        """
-        ...
-
-    def find_posted(self, segment: Segment, number: int) -> Posted | None:
-        """Return the postings of one subject in a segment; None when those of all must be loaded."""
-        ...
-
-    def load_postings(self, segment: Segment) -> Postings:
-        """Return the postings of a segment."""
-        ...
-
-    def load_postings_in_steps(self, segment: Segment) -> Steps[Postings]:
-        """Return the same in steps; none of a segment that was emptied meanwhile."""
-        ...
-
-    def hold(self, segment: Segment, part: str, size: int) -> None:
-        """Note that a part takes so much memory."""
-        ...
-
-
 class DamagedSegmentError(Exception):
     """A record is not there as it was written; whoever reads must look at the whole segment first."""
 
@@ -122,6 +93,7 @@ class Segment(Block):
         tombstones: which sequences its tombstones cover.
         segment index: where its columns can be read; None while they have to stay in memory.
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
+        loader: reads the parts of a spilled segment back; None while all are in memory.
         peeks: how many single messages were read since the columns were released.
         lookups: how many subjects' postings were read since the postings were released.
         is_damaged: messages were lost from it, so that only the log itself tells all about it.
@@ -191,7 +163,7 @@ class Segment(Block):
         self.lookups = 0
         self.tombstones = SegmentTombstones()
         self.index_parts: IndexParts | None = None
-        self.loader: RowLoader | None = None
+        self.loader: Spiller | None = None
         self.packed_live = b""
         self.packed_sequences = b""
         self._postings: Postings | None = None

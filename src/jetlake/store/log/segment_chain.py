@@ -9,9 +9,33 @@ from jetlake.store.index.index import Index
 from jetlake.store.log.durability import Durability
 from jetlake.store.log.segment import Segment
 
-__all__ = ["SegmentChain"]
+__all__ = ["SegmentChain", "SegmentNumbers"]
 
 _MOVED_MAX = 4096
+
+
+class SegmentNumbers:
+    """The numbers that new segments get, ascending.
+
+    Args:
+        following: the number after those of all segments.
+        taken: numbers in the names of files, of which some may be foreign.
+    """
+
+    def __init__(self, following: int, taken: Collection[int]) -> None:
+        self._next = following
+        self._taken = taken
+
+    def take(self) -> int:
+        """Return the next number that no file has."""
+        while self._next in self._taken:
+            self._next += 1
+        self._next += 1
+        return self._next - 1
+
+    def return_to(self, number: int) -> None:
+        """Return this number next: the segments that had it and higher ones were dropped unwritten."""
+        self._next = number
 
 
 class SegmentChain:
@@ -20,23 +44,19 @@ class SegmentChain:
     Args:
         index: of the segments; its active one is the newest.
         durability: told which files have gone.
-        next_number: that of the segment after all that are there.
-        taken_numbers: those that a file has which is not the store's.
+        numbers: the numbers of new segments.
 
     Attributes:
         dead: the segments in which nothing lives any more.
         full: those behind which another began, until they are sealed.
     """
 
-    def __init__(
-        self, index: Index[Segment], durability: Durability, next_number: int, taken_numbers: Collection[int]
-    ) -> None:
+    def __init__(self, index: Index[Segment], durability: Durability, numbers: SegmentNumbers) -> None:
         self.dead: list[Segment] = []
         self.full: list[Segment] = []
         self._index = index
         self._durability = durability
-        self._next_number = next_number
-        self._taken_numbers = taken_numbers
+        self._numbers = numbers
 
     def resume(self) -> None:
         """Go on behind what the index holds: make the last segment ready for the next append, or roll."""
@@ -67,11 +87,8 @@ class SegmentChain:
     def roll(self) -> Segment:
         """Begin a new segment; the old one is sealed once it is written."""
         full = self._index.active
-        while self._next_number in self._taken_numbers:
-            self._next_number += 1
         file = full.file
-        segment = Segment(file.disk, file.folder, full.key, self._next_number, self._index.last_sequence + 1)
-        self._next_number += 1
+        segment = Segment(file.disk, file.folder, full.key, self._numbers.take(), self._index.last_sequence + 1)
         self._index.begin_block(segment)
         self.full.append(full)
         if not full.live_count:
@@ -139,5 +156,5 @@ class SegmentChain:
         self._durability.forget(segment)
         self._index.drop_block(segment)
         active = self._index.active
-        self._next_number = active.number + 1
+        self._numbers.return_to(active.number + 1)
         self.dead = [segment for segment in self.dead if segment is not active]

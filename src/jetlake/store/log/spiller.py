@@ -6,12 +6,10 @@ from contextlib import suppress
 from itertools import compress
 
 from jetlake.errors import StoreError
-from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log import Log
-from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, IndexParts, Segment
 from jetlake.store.log.segment_index.draft import IndexDraft
 from jetlake.store.log.segment_index.format import (
@@ -36,17 +34,16 @@ _IN_MEMORY_MAX = 3
 
 
 class Spiller:
-    """Writes the segment indexes of a store's segments and reads them back; `segment.RowLoader` of all of them.
+    """Writes the segment indexes of a store's segments and reads them back.
 
     Args:
         cache: what bounds the memory of the parts that were read back.
     """
 
-    def __init__(self, disk: Disk, index: Index[Segment], log: Log, lost: LostMessages, cache: IndexCache) -> None:
-        self._disk = disk
+    def __init__(self, index: Index[Segment], log: Log, cache: IndexCache) -> None:
+        self._disk = log.disk
         self._index = index
         self._log = log
-        self._lost = lost
         self._cache = cache
         # Spilled segments whose columns stay in memory until they have a segment index.
         self._without_index: list[Segment] = []
@@ -185,10 +182,12 @@ class Spiller:
     # Reading
 
     def hold(self, segment: Segment, part: str, size: int) -> None:
+        """Count the memory of a part that was loaded."""
         if segment.index_parts is not None or part == POSTINGS:
             self._cache.hold(segment, part, size)
 
     def load_columns(self, segment: Segment) -> None:
+        """Set the columns of a segment that were released."""
         assert segment.spilled is not None
         assert segment.index_parts is not None
         columns = read_columns(self._disk, index_path(segment.file.path), segment.index_parts, segment.spilled.rows)
@@ -201,17 +200,23 @@ class Spiller:
             self._index.resolve_unread(segment)
 
     def offsets_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
+        """Return where a row's record begins and may end, without its columns; None when those must be loaded.
+
+        Both may be wrong: only the record itself proves them.
+        """
         if segment.index_parts is None or segment.spilled is None:
             return None
         self._log.use((segment,))
         return read_offsets(self._disk, index_path(segment.file.path), segment.index_parts, segment.spilled.rows, row)
 
     def find_posted(self, segment: Segment, number: int) -> Posted | None:
+        """Return the postings of one subject in a segment; None when those of all subjects must be loaded."""
         if segment.index_parts is None:
             return None
         return find_posted(self._disk, index_path(segment.file.path), segment.index_parts, number)
 
     def load_postings(self, segment: Segment) -> Postings:
+        """Return the postings of a segment."""
         if segment.index_parts is not None:
             found = finish(read_postings(self._disk, index_path(segment.file.path), segment.index_parts))
             if found is not None:
@@ -221,6 +226,7 @@ class Spiller:
         return Block.postings(segment)
 
     def load_postings_in_steps(self, segment: Segment) -> Steps[Postings]:
+        """Return the same in steps; no postings when the segment was emptied between them."""
         if segment.index_parts is not None:
             found = yield from read_postings(self._disk, index_path(segment.file.path), segment.index_parts)
             if found is not None:
@@ -257,5 +263,5 @@ class Spiller:
         if lost:
             segment.is_damaged = True
             live_bytes = sum(compress(segment.sizes, segment.live))
-            self._lost.add(list(map(segment.sequence_of, lost)), segment.live_bytes - live_bytes)
+            self._log.lost.add(list(map(segment.sequence_of, lost)), segment.live_bytes - live_bytes)
             self._index.lose_unread(segment, lost, live_bytes)

@@ -150,7 +150,7 @@ def _single(stream: Stream, request: DirectGetRequest) -> Steps[list[_Answer] | 
     if request.seq and not request.next_by_subj:
         return _as_answers(stream, store.get(request.seq), request)
     subject_filter = _filter(request)
-    yield from store.in_steps.prepare(subject_filter)
+    yield from store.prepare(subject_filter)
     run = store.read(_first_sequence(stream, request), subject_filter, 1, 1)
     return _as_answers(stream, run.messages[0] if run.messages else None, request)
 
@@ -247,7 +247,7 @@ def _newest_of_each(stream: Stream, request: DirectGetRequest) -> Steps[list[_An
     if up_to < 1 or is_ahead:
         return [_NO_RESULTS]
     subject_filter = SubjectFilter.of([_bytes(pattern) for pattern in request.multi_last])
-    sequences = yield from store.in_steps.last_per_subject(subject_filter, up_to)
+    sequences = yield from store.last_per_subject_in_steps(subject_filter, up_to)
     if not sequences:
         return [_NO_RESULTS]
     if len(sequences) > MULTI_LAST_MAX:

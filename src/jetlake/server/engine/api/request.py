@@ -77,7 +77,7 @@ def is_empty_object(payload: bytes) -> bool:
 
 def last_message(store: MessageStore, pattern: bytes) -> Steps[StoredMessage | None]:
     """Return the newest message whose subject the pattern covers."""
-    while sequence := (yield from store.in_steps.last_sequence_for(pattern)):
+    while sequence := (yield from store.last_sequence_in_steps(pattern)):
         message = store.get(sequence)
         if message is not None:  # otherwise it was removed meanwhile, or turned out to be lost
             return message

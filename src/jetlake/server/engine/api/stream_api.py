@@ -181,7 +181,7 @@ def _info_with_details(stream: Stream, info: StreamInfo, body: StreamInfoRequest
         info = replace(info, state=replace(info.state, deleted=deleted))
     if not body.subjects_filter:
         return reply_of(StreamInfoReply, info)
-    names = yield from store.in_steps.subjects(body.subjects_filter.encode())
+    names = yield from store.subjects_in_steps(body.subjects_filter.encode())
     if not names:
         return reply_of(StreamInfoReply, info)
     offset = max(body.offset, 0)
@@ -267,7 +267,7 @@ def _find_message(stream: Stream, body: MessageGetRequest) -> Steps[Stored | Non
         return store.get(body.seq)
     first = store.first_at_or_after(parse_time(body.start_time)) if body.start_time is not None else body.seq
     subject_filter = SubjectFilter.of([body.next_by_subj.encode()]) if body.next_by_subj else None
-    yield from store.in_steps.prepare(subject_filter)
+    yield from store.prepare(subject_filter)
     run = store.read(max(first, store.first_sequence), subject_filter, 1, 1)
     return run.messages[0] if run.messages else None
 

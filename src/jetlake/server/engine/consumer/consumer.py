@@ -178,7 +178,7 @@ class Consumer:
 
     def _count_under(self, subject_filter: SubjectFilter | None) -> Steps[int | None]:
         """Return how many messages after the cursor pass other filters; None when they are to be counted at once."""
-        yield from self.stream.store.in_steps.prepare(subject_filter)
+        yield from self.stream.store.prepare(subject_filter)
         # Messages after the last delivered one may pass the new filters, as they would after a restart.
         self.cursor.return_to(self.ack_tracker.delivered_stream + 1)
         if subject_filter is None or self.cursor.resume:

@@ -260,7 +260,7 @@ def start_position(
     On an empty stream a consumer starts at the next message, unless the policy is a start sequence: a consumer may
     wait for one beyond the end.
     """
-    yield from store.in_steps.prepare(subject_filter)
+    yield from store.prepare(subject_filter)
     policy = config.deliver_policy
     first = max(store.first_sequence, 1)
     if policy is DeliverPolicy.BY_START_SEQUENCE:
@@ -276,9 +276,9 @@ def start_position(
         # Without a filter the newest sequence, stored or not.
         if subject_filter is None:
             return StartPosition(last_sequence)
-        newest = yield from store.in_steps.last_per_subject(subject_filter, last_sequence)
+        newest = yield from store.last_per_subject_in_steps(subject_filter, last_sequence)
         return StartPosition(newest[-1] if newest else first)
-    newest = yield from store.in_steps.last_per_subject(subject_filter, last_sequence)
+    newest = yield from store.last_per_subject_in_steps(subject_filter, last_sequence)
     return _from_newest(newest, first, last_sequence)
 
 

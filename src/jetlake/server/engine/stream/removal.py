@@ -73,11 +73,11 @@ class Removal:
         """
         store, limits = self._store, limits_of(config)
         if self._may_have_excess(limits):
-            yield from self._stream.carry_out(store.in_steps.enforce(limits))
+            yield from self._stream.carry_out(store.enforce_in_steps(limits))
         if config.max_age and not config.subject_delete_marker_ttl and not self._stream.expiry.ageless:
             oldest = store.first_at_or_after(now_ns - config.max_age)
             if oldest - store.first_sequence > _REMOVE_AT_ONCE:
-                yield from self._stream.carry_out(store.in_steps.purge(below=oldest))
+                yield from self._stream.carry_out(store.purge_in_steps(below=oldest))
 
     def _may_have_excess(self, limits: StoreLimits) -> bool:
         """Return whether the store may have many more messages than the limits allow."""

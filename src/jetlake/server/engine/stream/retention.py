@@ -228,12 +228,12 @@ class Retention:
         while changes != self._consumer_changes:  # A consumer that was added meanwhile may want some of them.
             changes = self._consumer_changes
             unwanted: list[bytes] = []
-            for group in in_groups((yield from self._store.in_steps.subjects(b">")), _SWEEP_SUBJECTS):
+            for group in in_groups((yield from self._store.subjects_in_steps(b">")), _SWEEP_SUBJECTS):
                 unwanted += [subject for subject in group if not self.interested(subject)]
                 yield
             if not unwanted or changes != self._consumer_changes:
                 continue
-            for _ in self._store.in_steps.purge(SubjectFilter(unwanted)):
+            for _ in self._store.purge_in_steps(SubjectFilter(unwanted)):
                 self._stream.removal.after_removal()
                 yield
                 if changes != self._consumer_changes:

@@ -45,7 +45,7 @@ from jetlake.server.engine.stream.release import Release
 from jetlake.server.engine.stream.removal import Removal
 from jetlake.server.engine.stream.retention import AnyConsumer, Retention
 from jetlake.server.engine.stream.rules import StreamRules, are_tighter
-from jetlake.store.interface import RunningCount
+from jetlake.store.index.running_count import RunningCount
 from jetlake.store.steps import Steps, finish, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -356,7 +356,7 @@ class Stream:
         Raises:
             StoreError: the messages could not be removed.
         """
-        return self.carry_out(self.store.in_steps.purge(subject_filter, below=below, keep=keep))
+        return self.carry_out(self.store.purge_in_steps(subject_filter, below=below, keep=keep))
 
     def carry_out(self, removals: Steps[int]) -> Steps[int]:
         """Carry out removals from the store, which have not begun, while consumers wait for the end."""
@@ -453,7 +453,7 @@ class Stream:
 
     def count_in_steps(self, first_sequence: int, subject_filter: SubjectFilter) -> Steps[int]:
         """Return the number of messages from a sequence on that pass a filter, as of the last step."""
-        count = self.store.in_steps.count(first_sequence, subject_filter)
+        count = self.store.running_count(first_sequence, subject_filter)
         self._counts.append(count)
         self._listen_for_removals()
         try:

@@ -6,15 +6,10 @@ import threading
 from functools import partial
 
 from jetlake.errors import StoreError
-from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.compaction.rewrite import Rewrite
 from jetlake.store.log.log import Log
-from jetlake.store.log.lost_messages import LostMessages
-from jetlake.store.log.open_files import OpenFiles
 from jetlake.store.log.segment import DamagedSegmentError, Segment
-from jetlake.store.log.segment_list import SegmentList
-from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.log.spiller import Spiller
 from jetlake.store.steps import Steps
 
@@ -30,27 +25,13 @@ class Compactor:
         rewrite_bytes_min: a segment that is shorter is not worth a rewrite.
     """
 
-    def __init__(
-        self,
-        disk: Disk,
-        index: Index[Segment],
-        log: Log,
-        lost: LostMessages,
-        segments: SegmentList,
-        index_file: IndexFile,
-        spiller: Spiller,
-        open_files: OpenFiles,
-        rewrite_bytes_min: int,
-    ) -> None:
-        self._disk = disk
+    def __init__(self, index: Index[Segment], log: Log, spiller: Spiller, rewrite_bytes_min: int) -> None:
         self._index = index
         self._log = log
         self._durability = log.durability
-        self._lost = lost
-        self._segments = segments
-        self._index_file = index_file
-        self._spill = spiller
-        self._open_files = open_files
+        self._segments = log.files.segments
+        self._snapshot = log.files.snapshot
+        self._spiller = spiller
         self._rewrite_bytes_min = rewrite_bytes_min
         self._rewrite: Rewrite | None = None
         self._steps: Steps[None]
@@ -73,9 +54,9 @@ class Compactor:
                 continue
             try:
                 if segment.tombstones.low and segment is not self._index.blocks[0]:
-                    self._index_file.drop()
-                self._spill.forget(segment)
-                self._disk.remove(segment.file.path)
+                    self._snapshot.drop()
+                self._spiller.forget(segment)
+                self._log.disk.remove(segment.file.path)
             except OSError:
                 # It holds nothing; a later flush tries again.
                 dead.append(segment)
@@ -104,7 +85,7 @@ class Compactor:
 
     def _forget(self, segment: Segment) -> None:
         self._segments.forget(segment.number)
-        self._open_files.forget((segment,))
+        self._log.files.open_files.forget((segment,))
         segment.file.close()
         self._index.drop_block(segment)
         self._durability.forget(segment)
@@ -187,13 +168,13 @@ class Compactor:
 
     def _may_replace(self, segment: Segment) -> bool:
         """Return whether records may go and no message is lost: it would count as removed, or be back with the disk."""
-        return self._may_forget(segment) and not self._lost.any_between(segment.first, self._index.last_of(segment))
+        return self._may_forget(segment) and not self._log.lost.any_between(segment.first, self._index.last_of(segment))
 
     def _install(self, rewrite: Rewrite) -> None:
         if rewrite.drops_tombstones:
-            self._index_file.drop()
+            self._snapshot.drop()
         rewrite.install()
-        self._spill.replaced(rewrite.segment)
+        self._spiller.replaced(rewrite.segment)
         self._durability.renamed()
 
     def waits_for_write(self) -> bool:

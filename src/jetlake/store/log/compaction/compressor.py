@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import StoreError
-from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.log import Log
 from jetlake.store.log.log_file import SECOND_ASIDE_SUFFIX
@@ -62,10 +61,9 @@ class Compressor:
         worth_it: a compressed file that is not smaller than this part of the segment only costs time.
     """
 
-    def __init__(self, disk: Disk, index: Index[Segment], log: Log) -> None:
+    def __init__(self, index: Index[Segment], log: Log) -> None:
         self.block_bytes = _BLOCK_BYTES
         self.worth_it = _WORTH_IT
-        self._disk = disk
         self._index = index
         self._log = log
         self._work: _Compression | None = None
@@ -118,7 +116,7 @@ class Compressor:
                 raise work.error
             self._work = None
             segment.file.is_plain = False
-            self._disk.replace(work.aside, segment.file.path)
+            self._log.disk.replace(work.aside, segment.file.path)
             segment.file.close()
             self._log.durability.renamed()
 
@@ -134,13 +132,13 @@ class Compressor:
             if work is None or work.content is None or work.is_written:
                 return
             try:
-                handle = self._disk.open(work.aside, create=True)
+                handle = self._log.disk.open(work.aside, create=True)
                 try:
-                    self._disk.truncate(handle, 0)
-                    self._disk.write(handle, work.content, 0)
-                    self._disk.sync(handle)
+                    self._log.disk.truncate(handle, 0)
+                    self._log.disk.write(handle, work.content, 0)
+                    self._log.disk.sync(handle)
                 finally:
-                    self._disk.close(handle)
+                    self._log.disk.close(handle)
             except OSError as error:
                 work.error = error
             work.is_written = True
@@ -150,4 +148,4 @@ class Compressor:
         work, self._work = self._work, None
         if work is not None and work.content is not None:
             with suppress(OSError):
-                self._disk.remove(work.aside)
+                self._log.disk.remove(work.aside)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import compress
 from operator import not_
 from pathlib import Path
+from typing import NamedTuple
 
 from jetlake.errors import StoreError
 from jetlake.store.log.groups import incomplete_groups
@@ -25,28 +26,36 @@ from jetlake.store.sequence_ranges import Range, ranges_of
 __all__ = ["Findings"]
 
 
+class Evidence(NamedTuple):
+    """What a start finds in a store's folder before it reads the segments.
+
+    Attributes:
+        names: the files in the folder.
+        files: the segments' files by number.
+        snapshot: an older index, valid for what the log held then; an empty one when there is none.
+        listed: the segments that should be there; None when the list is gone.
+    """
+
+    names: Collection[str]
+    files: dict[int, SegmentFile]
+    snapshot: IndexSnapshot
+    listed: Listed | None
+
+
 class Findings:
     """What is noted on the way through the log, oldest segment first.
 
     Args:
         folder: named in errors.
-        found: what the findings are written to.
-        files: the segments' files by number.
-        snapshot: an older index, where the log is not asked.
-        listed: the segments that should be there; None when nobody knows.
+        evidence: what the segments are compared with.
+        found: gets the findings.
 
     Attributes:
         position: up to here nothing is missing but what was noted.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        found: Recovered,
-        files: dict[int, SegmentFile],
-        snapshot: IndexSnapshot,
-        listed: Listed | None,
-    ) -> None:
+    def __init__(self, folder: Path, evidence: Evidence, found: Recovered) -> None:
+        _, files, snapshot, listed = evidence
         self.position = snapshot.last_sequence
         self._folder = folder
         self._found = found

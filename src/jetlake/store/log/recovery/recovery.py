@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, format_n
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.lost_messages import LOST_MAX
 from jetlake.store.log.mark import Mark
-from jetlake.store.log.recovery.findings import Findings
+from jetlake.store.log.recovery.findings import Evidence, Findings
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.segment_files import SegmentFile, find_segments
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
@@ -70,7 +70,7 @@ def recover(
     snapshot = read_snapshot(disk, folder, snapshot_name, sum(file.size for file in files.own.values()))
     if snapshot is None or snapshot.key != found.key:
         snapshot = IndexSnapshot()
-    recovery = _Recovery(disk, folder, names, found, files.own, snapshot, listed, note)
+    recovery = _Recovery(disk, folder, Evidence(names, files.own, snapshot, listed), found, note)
     recovery.run(files.mark, reuses_sequences=reuses_sequences)
     if reuses_sequences:
         # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
@@ -100,16 +100,9 @@ class _Recovery:
     """One pass over the segments, in the order of the log."""
 
     def __init__(
-        self,
-        disk: Disk,
-        folder: Path,
-        names: Collection[str],
-        found: Recovered,
-        files: dict[int, SegmentFile],
-        snapshot: IndexSnapshot,
-        listed: Listed | None,
-        note: Callable[[str], None],
+        self, disk: Disk, folder: Path, evidence: Evidence, found: Recovered, note: Callable[[str], None]
     ) -> None:
+        names, files, snapshot, listed = evidence
         self.passed_over: list[str] = []
         self._note_text = note
         self._disk = disk
@@ -118,7 +111,7 @@ class _Recovery:
         self._found = found
         self._files = files
         self._listed = listed.segments if listed is not None else None
-        self._findings = Findings(folder, found, files, snapshot, listed)
+        self._findings = Findings(folder, evidence, found)
         self._known = {segment.number: segment for segment in snapshot.segments}
         self._known_last = max(self._known, default=0)
         self._known_sequence = snapshot.last_sequence

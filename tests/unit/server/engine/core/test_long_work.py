@@ -20,7 +20,7 @@ def sliced(make_harness):
     harness = make_harness()
     harness.create(name="OTHER", subjects=["other"])
     stream = harness.create(max_msgs_per_subject=10)
-    stream.store.in_steps.removals_per_step = 1
+    stream.store.removals_per_step = 1
     for number in range(MESSAGES):
         harness.publish(f"s.{number % 20}.x", b"%d" % number)
     harness.turn()
@@ -411,8 +411,8 @@ def test_consumers_wait_for_a_purge_and_go_on_behind_it(sliced):
 
 @pytest.mark.parametrize("subjects_per_step", [1024, 2])
 def test_consumers_recount_one_after_the_other_behind_a_purge(sliced, monkeypatch, subjects_per_step):
-    monkeypatch.setattr("jetlake.store.index.stepwise_count._SUBJECTS_PER_STEP", subjects_per_step)
-    monkeypatch.setattr("jetlake.store.index.stepwise_count._ROWS_PER_STEP", subjects_per_step)
+    monkeypatch.setattr("jetlake.store.index.running_count._SUBJECTS_PER_STEP", subjects_per_step)
+    monkeypatch.setattr("jetlake.store.index.running_count._ROWS_PER_STEP", subjects_per_step)
     sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": MESSAGES})
     for number in range(30):
         config = {"name": f"c{number}", "ack_policy": "explicit", "filter_subject": "s.*.x"}
@@ -552,7 +552,7 @@ def interested(make_harness, monkeypatch):
     monkeypatch.setattr("jetlake.server.engine.stream.retention._SWEEP_MESSAGES", 10)
     harness = make_harness()
     stream = harness.create(retention="interest")
-    stream.store.in_steps.removals_per_step = 100
+    stream.store.removals_per_step = 100
     for name, pattern, policy in (("all", "s.>", "explicit"), ("one", "s.1", "none")):
         config = {"name": name, "filter_subject": pattern, "ack_policy": policy}
         harness.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
@@ -609,7 +609,7 @@ def test_tighter_limits_remove_very_many_messages_in_steps(make_harness, limit):
     harness = make_harness()
     stream = harness.create()
     harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c", "ack_policy": "explicit"}})
-    stream.store.in_steps.removals_per_step = 10
+    stream.store.removals_per_step = 10
     for number in range(2000):
         harness.publish(f"s.{number}")
     harness.turn()
@@ -635,7 +635,7 @@ def test_tighter_limits_of_bytes_and_subjects_go_in_steps(make_harness, limit):
     harness = make_harness()
     stream = harness.create()
     harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c", "ack_policy": "explicit"}})
-    stream.store.in_steps.removals_per_step = 10
+    stream.store.removals_per_step = 10
     for number in range(2000):
         harness.publish(f"s.{number % 20:02}")
     harness.turn()
@@ -687,7 +687,7 @@ def test_messages_that_grow_too_old_together_go_in_steps(make_harness, has_consu
 def test_a_stream_that_is_deleted_while_its_limits_are_tightened_stays_deleted(make_harness):
     harness = make_harness()
     stream = harness.create()
-    stream.store.in_steps.removals_per_step = 10
+    stream.store.removals_per_step = 10
     for number in range(2000):
         harness.publish(f"s.{number}")
     harness.turn()

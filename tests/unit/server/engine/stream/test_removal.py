@@ -34,7 +34,7 @@ def test_names_of_subjects_are_unpacked_after_the_start(make_harness, monkeypatc
 def test_compaction_waits_for_a_purge_but_not_for_long(make_harness, monkeypatch):
     server = make_harness()
     stream = server.create()
-    stream.store.in_steps.removals_per_step = 1
+    stream.store.removals_per_step = 1
     for number in range(60):
         server.publish(f"s.{number}")
     server.turn()

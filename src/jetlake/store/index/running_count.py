@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from itertools import compress
-from typing import Generic
+from typing import Any
 
-from jetlake.store.index.index import BlockType, Index
+from jetlake.store.index.index import Index
 from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["StepwiseCount"]
+__all__ = ["RunningCount"]
 
 _SUBJECTS_PER_STEP = 1024
 _ROWS_PER_STEP = 4096
 _RESTARTS_MAX = 3
 
 
-class StepwiseCount(Generic[BlockType]):
-    """How many messages from a sequence on pass a filter; see `interface.RunningCount` for the promises."""
+class RunningCount:
+    """How many messages from a sequence on pass a filter, counted in steps.
 
-    def __init__(self, index: Index[BlockType], first_sequence: int, subject_filter: SubjectFilter) -> None:
+    Whoever runs it reports between the steps what is removed; appends are found by themselves.
+    """
+
+    def __init__(self, index: Index[Any], first_sequence: int, subject_filter: SubjectFilter) -> None:
         self._index = index
         self._first = first_sequence
         self._filter = subject_filter
@@ -30,6 +33,7 @@ class StepwiseCount(Generic[BlockType]):
         self._is_stale = False
 
     def run(self) -> Steps[int]:
+        """Return how many messages there are when the last step is taken; messages may be appended meanwhile."""
         index = self._index
         yield from index.prepare(self._filter)
         while self._restarts <= _RESTARTS_MAX and not self._is_quick():
@@ -49,10 +53,12 @@ class StepwiseCount(Generic[BlockType]):
         return index.count(self._first, self._filter)
 
     def on_removed(self, sequence: int, subject: bytes) -> None:
+        """Note that a message was removed."""
         if self._first <= sequence <= self._counted.get(subject, 0):
             self._total -= 1
 
     def restart(self) -> None:
+        """Recount: many messages were removed, or the newest were rolled back."""
         self._is_stale = True
         self._restarts += 1
 

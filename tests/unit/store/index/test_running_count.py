@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from jetlake.store.file_store import FileStore
-from jetlake.store.interface import RunningCount
+from jetlake.store.index.running_count import RunningCount
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 from tests.support.faulty_disk import FaultyDisk
@@ -18,8 +18,8 @@ FILTER = SubjectFilter([b"s.*.a", b"s.1.>"])
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetlake.store.index.stepwise_count._SUBJECTS_PER_STEP", 2)
-    monkeypatch.setattr("jetlake.store.index.stepwise_count._ROWS_PER_STEP", 3)
+    monkeypatch.setattr("jetlake.store.index.running_count._SUBJECTS_PER_STEP", 2)
+    monkeypatch.setattr("jetlake.store.index.running_count._ROWS_PER_STEP", 3)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 20)
 
 
@@ -67,7 +67,7 @@ def test_a_count_in_steps_knows_what_changed_meanwhile(kind: str, seed: int) -> 
     steps = 0
     for _ in range(8):
         first = random.choice([1, store.first_sequence + 30, store.last_sequence - 5])
-        count = store.in_steps.count(first, FILTER)
+        count = store.running_count(first, FILTER)
         world.tell(count)
         run = count.run()
         while True:
