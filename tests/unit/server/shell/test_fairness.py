@@ -208,7 +208,7 @@ async def test_a_read_that_is_resumed_does_not_undo_the_stall(server, connect):
     await turn()
     client.connection.pause_writing()
     await fill_up(client)
-    client.connection.handshake.on_checked()
+    client.connection.checked()
     for _ in range(5):
         await turn()
     assert not client.transport.is_reading

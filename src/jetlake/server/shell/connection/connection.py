@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jetlake.model.encoding.times import format_time
-from jetlake.protocol.parser import ServerParser
+from jetlake.model.trace_sampling import TRACE_DESTINATION
+from jetlake.protocol.encoder import OK, err
+from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, PubRun, Sub, Unsub
+from jetlake.protocol.parser import GeneralParser, ServerParser
 from jetlake.protocol.publish_runs import PublishRuns
+from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
-from jetlake.server.shell.access.settings import Settings
-from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
+from jetlake.server.shell.connection.message_trace import MessageTrace, trace_destination
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.session import Session
+from jetlake.server.shell.connection.session import RESERVED_REPLIES, RESERVED_SUBJECTS, Session
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
+from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
-__all__ = ["Connection", "ConnectionRegistry"]
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection_table import ConnectionTable
+
+__all__ = ["Connection"]
 
 
-class ConnectionRegistry(Protocol):
-    """The connection table as connections know it."""
+# Only subjects that begin with `$` or `_` need the closer look.
+_RESERVED_FIRST = frozenset(b"$_")
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether too many sockets of refused clients are still open."""
-        ...
-
-    def admit(self, connection: Connection) -> str | None:
-        """Number a new connection; the text of the error when there is no room for it."""
-        ...
-
-    def connected(self, connection: Connection) -> None:
-        """Note that the client was authenticated."""
-        ...
-
-    def closed(self, connection: Connection) -> None:
-        """Move an ended connection to the closed ones."""
-        ...
-
-    def disconnected(self, connection: Connection) -> None:
-        """Forget the socket of a connection."""
-        ...
+# Requests to JetStream, and messages to so many, may take long: the clock is looked at after each.
+_DOLLAR = b"$"[0]
+_RECIPIENTS_MANY = 64
 
 
 class Connection(PeerConnection, Subscriber):
@@ -55,20 +44,24 @@ class Connection(PeerConnection, Subscriber):
 
     Args:
         services: what the server gives its connections.
-        registry: the server's connection table.
+        table: the server's connection table.
 
     Attributes:
         start_ns: when the client connected.
         stop_ns: when the connection ended; 0 while it is open.
+        in_msgs: messages that the client has published.
+        in_bytes: the bytes of their headers and payloads.
         close_reason: why the connection ended; empty while it is open.
     """
 
-    def __init__(self, services: ConnectionServices, registry: ConnectionRegistry) -> None:
+    def __init__(self, services: ConnectionServices, table: ConnectionTable) -> None:
         self.start_ns: int = services.clock.now_ns()
         self.stop_ns: int = 0
         self.close_reason: str = ""
-        self._registry = registry
+        self.in_msgs = self.in_bytes = 0
+        self._table = table
         self._clock = services.clock
+        self._services = services
         self._log = services.log
         self._engine_loop = services.engine_loop
         self._info = services.info
@@ -76,30 +69,14 @@ class Connection(PeerConnection, Subscriber):
         self._report_defect = services.report_defect
         self.peer = peer = Peer()
         self.headers = False  # until CONNECT
+        self._publish_runs = PublishRuns()
         self.session = session = Session(peer, services.accounts.global_account, services.log)
-        self.writer = writer = ConnectionWriter(peer, self, self, services)
-        self.send = writer.send  # type: ignore[method-assign]  # Deliveries cost no call more.
-        self._subscriptions = subscriptions = ClientSubscriptions(session, self, writer, services)
-        self.handshake = handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
-        self.pings = PingTimer(peer, writer, lambda: handshake.awaits_tls, self, services)
-        publish_runs = PublishRuns()
-        self._frames = FrameHandler(
-            peer, session, self, handshake, subscriptions, self.pings, writer, self, services, publish_runs
-        )
-        reader = ConnectionReader(
-            partial(_make_parser, services.settings, session, publish_runs),
-            self,
-            writer,
-            self.pings,
-            services,
-            handshake=handshake,
-            handle=self._frames.handle,
-            handle_violation=self._frames.handle_violation,
-        )
-        self._read_with(reader)
-        self.handshake.on_checked = self._reader.resume_after_check
-        self.handshake.on_bound = self._reader.apply_limits
-        self.handshake.on_connected = partial(registry.connected, self)
+        self.writer = ConnectionWriter(peer, self, self, services)
+        self.send = self.writer.send  # type: ignore[method-assign]  # Deliveries cost no call more.
+        self._subscriptions = ClientSubscriptions(session, self, self.writer, services)
+        self.handshake = Handshake(self, self._subscriptions, services)
+        self.pings = PingTimer(self, services)
+        self._read_with(ConnectionReader(self, services))
 
     def __str__(self) -> str:
         return str(self.peer)
@@ -115,11 +92,11 @@ class Connection(PeerConnection, Subscriber):
         self.peer.client_type = transport.get_extra_info("client_type") or self.peer.client_type
         self.peer.forwarded_for = transport.get_extra_info("forwarded_for") or ""
         self.handshake.take_over(transport)
-        refusal = self._registry.admit(self)
+        refusal = self._table.admit(self)
         if refusal is not None:
             self.handshake.send_first_info()
             self.end(refusal, reason=refusal)
-            if self._registry.is_crowded:
+            if self._table.is_crowded:
                 self.writer.hang_up()
             return
         self.handshake.start()
@@ -138,8 +115,197 @@ class Connection(PeerConnection, Subscriber):
         self.handshake.detach()
         self._subscriptions.detach()
         self.pings.detach()
-        self._frames.detach()
-        self._registry.disconnected(self)
+        self._table.disconnected(self)
+
+    # What the reader calls
+
+    def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
+        """Handle a group of frames; publishes that need no check go straight to the account.
+
+        Returns:
+            The frames that have to wait: for a credentials check, or because the time is up.
+        """
+        messages = size = 0
+        session, origin = self.session, self
+        guarded = session.guarded
+        publish = session.account.publish
+        find_route = session.account.literals.get
+        ticks = self._engine_loop.ticks
+        rest = iter(frames)
+        for frame in rest:
+            if type(frame) is Pub:
+                subject = frame.subject
+                reply = frame.reply
+                header = frame.header
+                payload = frame.payload
+                messages += 1
+                size += len(payload) + len(header)
+                if not (
+                    guarded
+                    or (subject[0] in _RESERVED_FIRST and subject.startswith(RESERVED_SUBJECTS))
+                    or reply.startswith(RESERVED_REPLIES)
+                    or (header and header.find(TRACE_DESTINATION) >= 0)
+                ):
+                    route = find_route(subject)
+                    if route is not None and (sink := route.only_sink) is not None:
+                        sink.receive(subject, reply, header, payload, origin)
+                        continue
+                    taken = publish(subject, reply, header, payload, origin)
+                    if (taken >= _RECIPIENTS_MANY or subject[0] == _DOLLAR) and ticks() >= deadline_s:
+                        break
+                    continue
+                self._publish_guarded(subject, reply, header, payload)
+            elif type(frame) is PubRun:
+                if guarded or not self._publish_run(frame):
+                    self._publish_runs.discourage()
+                    rest = iter([*frame.messages(), *rest])
+                    break
+                messages += len(frame.subjects)
+                size += frame.size
+            elif type(frame) is AckRun:
+                messages += len(frame.sequences)
+                size += frame.payload_size
+                if guarded:
+                    self._publish_guarded_run(frame)
+                else:
+                    session.account.publish_acks(frame, origin)
+            else:
+                self._operate(frame)
+                if self.handshake.checking:
+                    break
+            if self.closed or ticks() >= deadline_s:
+                break
+            guarded = session.guarded
+            publish = session.account.publish
+            find_route = session.account.literals.get
+        self.in_msgs += messages
+        self.in_bytes += size
+        return list(rest)
+
+    def _publish_run(self, run: PubRun) -> bool:
+        """Publish a run to a stream; False when its messages have to be looked at one by one."""
+        # No subject below `$`, no reply that may be reserved.
+        return b"$" not in run.words and b"R_." not in run.words and self.session.account.publish_run(run)
+
+    def _operate(self, frame: Frame) -> None:
+        if self._log.tracing:
+            self._trace(frame)
+        if isinstance(frame, Connect):
+            self.handshake.connect(frame.json)
+        elif not self.handshake.is_authenticated():
+            self.handshake.refuse()
+        elif isinstance(frame, Ping):
+            self.handshake.answer_ping()
+        elif isinstance(frame, Pong):
+            self.pings.take_pong()
+        elif isinstance(frame, Sub):
+            self._subscriptions.subscribe(frame.subject, frame.queue, frame.sid)
+        elif isinstance(frame, Unsub):
+            self._subscriptions.unsubscribe(frame.sid, frame.max)
+
+    def handle_violation(self, parser: GeneralParser) -> None:
+        """End the connection whose bytes the parser refused."""
+        error = parser.error
+        assert error is not None
+        if not self.handshake.is_authenticated():
+            self.handshake.refuse()
+            return
+        self._log.debug(f"{self.peer} - {error.reason}")
+        self.end(error.text, reason=error.text or "Parse Error")
+
+    def _publish_guarded(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Publish a message after every check, with the answers that the client asked for."""
+        session, send = self.session, self.writer.send
+        if self._log.tracing:
+            self._trace(Pub(subject, reply, header, payload))
+        if not self.handshake.is_authenticated():
+            self.handshake.refuse()
+            return
+        if header and not session.options.headers:
+            self.end(reason="Message Header Violation")
+            return
+        if session.options.pedantic and not is_valid_publish(subject):
+            send(err("Invalid Publish Subject"))
+        is_dropped = False
+        if session.account.mappings is not None:
+            mapped = session.account.mappings.apply(subject)
+            is_dropped, subject = mapped is None, mapped or subject
+        if not session.may_publish(subject):
+            send(session.deny(f'Publish to "{readable(subject)}"'))
+            return
+        if not session.may_reply_to(reply):
+            send(session.deny(f'Publish with Reply of "{readable(reply)}"'))
+            return
+        destination = trace_destination(header) if TRACE_DESTINATION in header else b""
+        if destination and not session.may_publish(destination):
+            send(session.deny(f'Publish to "{readable(destination)}"'))
+            return
+        if session.options.verbose:
+            send(OK)
+        if is_dropped:
+            return
+        if header and not destination and session.account.trace is not None:
+            destination = session.account.trace.find_destination(header)
+        if destination:
+            message = (subject, reply, header, payload)
+            MessageTrace(self, session.account, message, destination, self._services).publish()
+        else:
+            session.account.publish(subject, reply, header, payload, self)
+
+    def _publish_guarded_run(self, run: AckRun) -> None:
+        """Publish acknowledgements one by one, each after every check."""
+        for message in run.messages():
+            if self.closed:
+                return
+            self._publish_guarded(message.subject, message.reply, message.header, message.payload)
+
+    def _trace(self, frame: Frame) -> None:
+        from jetlake.server.shell.connection.traces import describe_frame
+
+        shown = describe_frame(frame, self._settings.options.max_traced_msg_len)
+        self._log.trace(f"{self.peer} - <<- [{shown}]")
+
+    def make_parser(self) -> ServerParser:
+        options = self._settings.options
+        return ServerParser(
+            max_control_line=options.max_control_line,
+            max_payload=self.session.payload_max(options.max_payload),
+            ack_runs=True,
+            publish_runs=self._publish_runs,
+        )
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.handshake.is_encrypted
+
+    @property
+    def is_checking(self) -> bool:
+        return self.handshake.checking
+
+    @property
+    def tls_ended(self) -> bool:
+        return self.handshake.tls_ended
+
+    @property
+    def is_mute(self) -> bool:
+        return self.handshake.awaits_tls
+
+    def decrypt(self, data: bytes) -> bytes:
+        return self.handshake.decrypt(data)
+
+    # What the handshake calls
+
+    def checked(self) -> None:
+        """Handle what came in while a thread checked the credentials."""
+        self._reader.resume_after_check()
+
+    def bound(self) -> None:
+        """Take over the limits of the user's account."""
+        self._reader.apply_limits()
+
+    def connected(self) -> None:
+        """Have the table note that the client's first CONNECT was accepted."""
+        self._table.connected(self)
 
     # What the account calls
 
@@ -174,16 +340,6 @@ class Connection(PeerConnection, Subscriber):
 
     # What monitoring shows
 
-    @property
-    def in_msgs(self) -> int:
-        """Messages that the client has published."""
-        return self._frames.in_msgs
-
-    @property
-    def in_bytes(self) -> int:
-        """The bytes of the headers and payloads of those messages."""
-        return self._frames.in_bytes
-
     def pending_bytes(self) -> int:
         """Count the bytes that wait to be written."""
         return self.writer.pending_bytes()
@@ -213,15 +369,5 @@ class Connection(PeerConnection, Subscriber):
         self.pings.close()
         self._subscriptions.close()
         self._reader.clear()
-        self._registry.closed(self)
+        self._table.closed(self)
         self._log.debug(f"{self} - Client connection closed: {reason}")
-
-
-def _make_parser(settings: Settings, session: Session, publish_runs: PublishRuns) -> ServerParser:
-    options = settings.options
-    return ServerParser(
-        max_control_line=options.max_control_line,
-        max_payload=session.payload_max(options.max_payload),
-        ack_runs=True,
-        publish_runs=publish_runs,
-    )

@@ -6,25 +6,25 @@ import asyncio
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.encoder import OK, PONG, info
 from jetlake.server.engine.core.timers import Timer
-from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.access.auth import Applicant, Arbiter, Identity
 from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.access.decision import Decision
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError, certificate_of, describe_tls
-from jetlake.server.shell.connection.control import GONE, ConnectionControl
-from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.gone import GONE
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.session import Session
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
-from jetlake.server.shell.connection.writer import ConnectionWriter
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection.connection import Connection
 
 __all__ = ["Handshake"]
 
@@ -36,8 +36,7 @@ class Handshake:
     """The handshake of a connection, from its first byte to an authenticated session.
 
     Args:
-        session: bound to the user once the client is authenticated.
-        subscriber: gets the flags that the client's CONNECT asks for.
+        connection: its session is bound to the user, and it gets the flags that the client's CONNECT asks for.
         subscriptions: checked again when the account or the permissions change.
 
     Attributes:
@@ -46,34 +45,20 @@ class Handshake:
         awaits_tls: nothing can be sent because the TLS handshake is not complete.
         checking: a thread checks the credentials, or somebody else decides; frames wait until that is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
-        on_checked: called when such a check has let the client in.
-        on_bound: called when the session has got its user, and the limits of the user's account.
         cookies: credentials that came before CONNECT, by their names there.
-        on_connected: called once, when the client's first CONNECT was accepted.
     """
 
     def __init__(
-        self,
-        peer: Peer,
-        session: Session,
-        subscriber: Subscriber,
-        subscriptions: ClientSubscriptions,
-        writer: ConnectionWriter,
-        control: ConnectionControl,
-        services: ConnectionServices,
+        self, connection: Connection, subscriptions: ClientSubscriptions, services: ConnectionServices
     ) -> None:
         self.checking = False
         self.tls_description: dict[str, str] = {}
-        self.on_checked: Callable[[], None] = _ignore
-        self.on_bound: Callable[[], None] = _ignore
         self.cookies: dict[str, str] = {}
-        self.on_connected: Callable[[], None] = _ignore
-        self._peer = peer
-        self._session = session
-        self._subscriber = subscriber
+        self._connection = connection
+        self._peer = connection.peer
+        self._session = connection.session
         self._subscriptions = subscriptions
-        self._writer = writer
-        self._control = control
+        self._writer = connection.writer
         self._settings = services.settings
         self._clock = services.clock
         self._log = services.log
@@ -128,8 +113,7 @@ class Handshake:
     def detach(self) -> None:
         """Let go of the TLS channel and the connection, which are gone."""
         self._tls = None
-        self._subscriber = self._control = GONE
-        self.on_checked = self.on_bound = self.on_connected = _ignore
+        self._connection = GONE
 
     # INFO
 
@@ -170,7 +154,7 @@ class Handshake:
             self._writer.write_raw(tls.to_send())
             if self.awaits_tls:
                 self._log.error(f"{self._peer} - TLS handshake error: {error}")
-            self._control.drop("TLS Handshake Failure" if self.awaits_tls else "Client Closed")
+            self._connection.drop("TLS Handshake Failure" if self.awaits_tls else "Client Closed")
             return b""
         self._writer.write_raw(tls.to_send())
         if self.awaits_tls and tls.established:
@@ -188,7 +172,7 @@ class Handshake:
             self.is_encrypted = self.awaits_tls = False
             self._expect_authentication()
             return data
-        self._control.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
+        self._connection.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
         return b""
 
     def _time_out_tls(self, _now_ns: int) -> None:
@@ -199,7 +183,7 @@ class Handshake:
             self._set_timer(tls.timeout_s, self._time_out_tls)
             return
         self._log.error(f"{self._peer} - TLS handshake error: timeout")
-        self._control.end(reason="TLS Handshake Failure")
+        self._connection.end(reason="TLS Handshake Failure")
 
     # Authentication
 
@@ -209,7 +193,7 @@ class Handshake:
         try:
             options = session.options.changed_by(json).completed_by(self.cookies)
         except BadConnectError:
-            self._control.end(reason="Parse Error")
+            self._connection.end(reason="Parse Error")
             return
         if session.identity is not None and self._connected:
             self._accept(options, session.identity)  # a second CONNECT changes options, never the user
@@ -229,7 +213,7 @@ class Handshake:
 
         def authenticate() -> Identity | None:
             # Hashes wait for a thread: those of clients that have gone meanwhile delay nobody.
-            if self._control.closed:
+            if self._connection.closed:
                 return None
             return authenticator.authenticate(options, self._nonce, certificate, self._peer.host)
 
@@ -239,13 +223,13 @@ class Handshake:
         except ConfigError as error:
             self._log.error(f"{self._peer} - {error}")
         self.checking = False
-        if not self._control.closed:
+        if not self._connection.closed:
             current = self._settings.authenticator
             if identity is not None and current is not authenticator:
                 identity = current.recognize(identity, authenticator)  # A reload may have removed the user.
             self._complete(options, identity)
-            if not self.checking and not self._control.closed:
-                self.on_checked()
+            if not self.checking and not self._connection.closed:
+                self._connection.checked()
 
     def _complete(self, options: ConnectOptions, identity: Identity | None) -> None:
         """Go on once the credentials are checked: let the client in, refuse it, or have somebody else decide."""
@@ -277,7 +261,7 @@ class Handshake:
         )
         self._decision = None
         self.checking = False
-        if self._control.closed:
+        if self._connection.closed:
             return
         current = self._settings.authenticator
         if identity is not None and current is not authenticator:
@@ -286,26 +270,26 @@ class Handshake:
             self.refuse(options)
         else:
             self._accept(options, identity)
-        if not self._control.closed:
-            self.on_checked()
+        if not self._connection.closed:
+            self._connection.checked()
         self._engine_loop.schedule()
 
     def _report(self, text: str) -> None:
-        if not self._control.closed:
+        if not self._connection.closed:
             self._log.error(f"{self._peer} - {text}")
 
     def _accept(self, options: ConnectOptions, identity: Identity) -> None:
         if options.protocol not in (0, 1):
-            self._control.end("invalid client protocol", reason="Bad Client Protocol Version")
+            self._connection.end("invalid client protocol", reason="Bad Client Protocol Version")
             return
         if options.headers and self._settings.options.no_header_support:
             options = replace(options, headers=False)
         if options.no_responders and not options.headers:
-            self._control.end("no responders requires headers support", reason="No Responders Requires Headers")
+            self._connection.end("no responders requires headers support", reason="No Responders Requires Headers")
             return
         is_first, self._connected = not self._connected, True
         self._session.options = options.without_secrets()
-        subscriber = self._subscriber
+        subscriber = self._connection
         subscriber.headers = options.headers
         subscriber.echo = options.echo
         subscriber.no_responders = options.no_responders
@@ -313,7 +297,7 @@ class Handshake:
             if options.verbose:
                 self._writer.send(OK)
             if is_first:
-                self.on_connected()
+                self._connection.connected()
 
     def _bind(self, identity: Identity) -> bool:
         """Bind the session to the authenticated user; False when the user's account takes no more connections."""
@@ -332,14 +316,14 @@ class Handshake:
             timers.cancel(self._expiry)
             self._expiry = timers.schedule(identity.expires_ns, self._expire) if identity.expires_ns else None
         session.limits = self._accounts.limits_of(session.account.name).narrowed_by(identity.limits)
-        self.on_bound()
+        self._connection.bound()
         session.update_guard()
         return True
 
     def _expire(self, _now_ns: int) -> None:
         """End the connection of a user whose token is not valid any more."""
         self._log.debug(f"{self._peer} - User Authentication Expired")
-        self._control.end("User Authentication Expired", reason="Authentication Expired")
+        self._connection.end("User Authentication Expired", reason="Authentication Expired")
 
     def _enter(self, account: str) -> bool:
         """Count the connection in its account; False when the account has as many as it may."""
@@ -353,7 +337,7 @@ class Handshake:
     def refuse_surplus(self) -> None:
         """End a connection that its account has no room for."""
         self._log.error(f"{self._peer} - {_ACCOUNT_FULL}")
-        self._control.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
+        self._connection.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
 
     def is_authenticated(self) -> bool:
         """Return whether the client is authenticated; binds the default user where credentials are not required."""
@@ -364,14 +348,14 @@ class Handshake:
 
     def refuse(self, options: ConnectOptions | None = None) -> None:
         """End a connection whose client is not authenticated, or not any more."""
-        if self._control.closed:
+        if self._connection.closed:
             return
         known = options is not None and self._settings.authenticator.knows(options.user)
         user = f' - User "{options.user}"' if options is not None and known else ""
         self._log.error(f"{self._peer} - authentication error{user}")
         if options is not None:
             self._session.options = options.without_secrets()
-        self._control.end("Authorization Violation", reason="Authentication Failure")
+        self._connection.end("Authorization Violation", reason="Authentication Failure")
 
     def reauthorize(self, identity: Identity | None) -> None:
         """Go on as this user after a reload, or end the connection: None = the user is not known any more."""
@@ -390,13 +374,9 @@ class Handshake:
     def _time_out_authentication(self, _now_ns: int) -> None:
         if self._session.identity is None and not self.checking:
             self._log.error(f"{self._peer} - authentication timeout")
-            self._control.end("Authentication Timeout", reason="Authentication Timeout")
+            self._connection.end("Authentication Timeout", reason="Authentication Timeout")
 
     def _set_timer(self, seconds: float, callback: Callable[[int], None]) -> None:
         timers = self._engine_loop.timers
         timers.cancel(self._timer)
         self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)
-
-
-def _ignore() -> None:
-    pass

@@ -7,7 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from jetlake.protocol.encoder import err
+from jetlake.protocol.frames import Frame
+from jetlake.protocol.parser import GeneralParser
 from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
@@ -15,7 +18,7 @@ __all__ = ["PeerConnection"]
 
 
 class PeerConnection(asyncio.Protocol):
-    """A connection made of a reader and a writer; keeps the contract of `ConnectionControl`.
+    """A connection made of a reader and a writer; base of the connections to clients and to leaf nodes.
 
     Attributes:
         closed: the connection has ended; nothing more is handled or sent.
@@ -24,12 +27,53 @@ class PeerConnection(asyncio.Protocol):
     closed: bool
     peer: Peer
     writer: ConnectionWriter
+    pings: PingTimer
     _reader: ConnectionReader
     _report_defect: Callable[[str, Exception], None]
 
     def _read_with(self, reader: ConnectionReader) -> None:
         self._reader = reader
         self.data_received = reader.receive  # type: ignore[method-assign]  # A read costs no call more.
+
+    # What the reader calls
+
+    @abstractmethod
+    def make_parser(self) -> GeneralParser:
+        """Make the parser, with the limits in force."""
+
+    @abstractmethod
+    def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
+        """Handle a group of frames until a time, and return those that have to wait."""
+
+    @abstractmethod
+    def handle_violation(self, parser: GeneralParser) -> None:
+        """End the connection whose bytes the parser refused."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether received bytes have to go through `decrypt`."""
+        return False
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether frames wait until credentials are checked."""
+        return False
+
+    @property
+    def tls_ended(self) -> bool:
+        """Whether the peer has ended TLS, and the connection has to follow once all is handled."""
+        return False
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return the plaintext of received bytes."""
+        return data
+
+    @property
+    @abstractmethod
+    def is_mute(self) -> bool:
+        """Whether nothing can be sent for now."""
+
+    # What asyncio calls
 
     def _attach(self, transport: asyncio.Transport) -> None:
         self.writer.attach(transport)

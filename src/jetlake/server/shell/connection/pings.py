@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jetlake.protocol.encoder import PING
 from jetlake.server.engine.core.timers import Timer
-from jetlake.server.shell.connection.control import GONE, ConnectionControl
-from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.gone import GONE
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.writer import ConnectionWriter
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection.peer_connection import PeerConnection
 
 __all__ = ["PingTimer"]
 
@@ -22,28 +23,17 @@ _SECOND_NS = 1_000_000_000
 class PingTimer:
     """Pings an idle peer, and ends the connection of one that leaves too many pings unanswered.
 
-    Args:
-        is_mute: whether nothing can be sent for now.
-
     Attributes:
         last_activity_ns: when the client last sent anything.
         rtt_ns: the round-trip time; 0 = not known yet.
     """
 
-    def __init__(
-        self,
-        peer: Peer,
-        writer: ConnectionWriter,
-        is_mute: Callable[[], bool],
-        control: ConnectionControl,
-        services: ConnectionServices,
-    ) -> None:
+    def __init__(self, connection: PeerConnection, services: ConnectionServices) -> None:
         self.last_activity_ns = services.clock.now_ns()
         self.rtt_ns = 0
-        self._peer = peer
-        self._writer = writer
-        self._is_mute = is_mute
-        self._control = control
+        self._peer = connection.peer
+        self._writer = connection.writer
+        self._connection = connection
         self._settings = services.settings
         self._clock = services.clock
         self._log = services.log
@@ -63,7 +53,7 @@ class PingTimer:
 
     def detach(self) -> None:
         """Let go of the connection, which is gone."""
-        self._control = GONE
+        self._connection = GONE
 
     def take_pong(self) -> None:
         """Handle PONG."""
@@ -81,9 +71,9 @@ class PingTimer:
             if self._unanswered >= options.ping_max:
                 self._statistics.stale_connections += 1
                 self._log.debug(f"{self._peer} - Stale Client Connection - Closing")
-                self._control.end("Stale Connection", reason="Stale Connection")
+                self._connection.end("Stale Connection", reason="Stale Connection")
                 return
-            if not self._is_mute():
+            if not self._connection.is_mute:
                 self._unanswered += 1
                 self._sent_ns = now_ns
                 self._writer.send(PING)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jetlake.protocol.frames import Frame
 from jetlake.protocol.parser import GeneralParser
-from jetlake.server.shell.connection.control import GONE, ConnectionControl
-from jetlake.server.shell.connection.handshake import Handshake
-from jetlake.server.shell.connection.pings import PingTimer
+from jetlake.server.shell.connection.gone import GONE
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.writer import ConnectionWriter
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection.peer_connection import PeerConnection
 
 __all__ = ["ConnectionReader"]
 
@@ -93,39 +93,18 @@ class ConnectionReader:
     """Handles what a connection receives, a bounded share at a time, and pauses reading while more is waiting.
 
     Args:
-        make_parser: makes the parser, with the limits in force.
-        control: tells whether the connection has ended, and ends it after an internal error.
-        writer: the connection's own; a client that fills its own queue reads that first.
-        pings: told when the peer was active.
-        handshake: decrypts what is received, and checks credentials while frames wait; None where the socket does both.
-        handle: handles a group of frames until a time; returns those that have to wait.
-        handle_violation: ends the connection whose bytes the parser refuses.
+        connection: handles the frames; a client that fills the connection's own queue reads that first.
     """
 
-    def __init__(
-        self,
-        make_parser: Callable[[], GeneralParser],
-        control: ConnectionControl,
-        writer: ConnectionWriter,
-        pings: PingTimer,
-        services: ConnectionServices,
-        *,
-        handshake: Handshake | None = None,
-        handle: Callable[[list[Frame], float], list[Frame]],
-        handle_violation: Callable[[GeneralParser], None],
-    ) -> None:
-        self._make_parser = make_parser
-        self._control = control
-        self._writer = writer
-        self._pings = pings
+    def __init__(self, connection: PeerConnection, services: ConnectionServices) -> None:
+        self._connection = connection
+        self._writer = connection.writer
+        self._pings = connection.pings
         self._clock = services.clock
         self._engine_loop = services.engine_loop
         self._statistics = services.statistics
-        self._handle = handle
-        self._handshake = handshake
-        self._handle_violation = handle_violation
         self._transport: asyncio.Transport | None = None
-        self._inbox = Inbox(make_parser())
+        self._inbox = Inbox(connection.make_parser())
         self._holds = 0
 
     def attach(self, transport: asyncio.Transport) -> None:
@@ -135,12 +114,12 @@ class ConnectionReader:
     def detach(self) -> None:
         """Let go of the socket and the connection, which are gone, and of the buffers."""
         self.start_over()
-        self._control = GONE
+        self._connection = GONE
 
     def start_over(self) -> None:
         """Let go of the socket and of what came from it; another socket is to be attached."""
         self._transport = None
-        self._inbox = Inbox(self._make_parser())
+        self._inbox = Inbox(self._connection.make_parser())
 
     def clear(self) -> None:
         """Drop what was received and not handled."""
@@ -148,31 +127,32 @@ class ConnectionReader:
 
     def apply_limits(self) -> None:
         """Take over the limits in force."""
-        current, fresh = self._inbox.parser, self._make_parser()
+        current, fresh = self._inbox.parser, self._connection.make_parser()
         current.max_payload, current.max_control_line = fresh.max_payload, fresh.max_control_line
 
     # Shares
 
     def receive(self, data: bytes) -> None:
         """Handle a first share of what the socket gave, unless reading is paused."""
-        if self._control.closed:
+        if self._connection.closed:
             return
         self._engine_loop.begin()
         self._pings.last_activity_ns = self._clock.now_ns()
         try:
-            if self._handshake is not None and self._handshake.is_encrypted:
-                data = self._handshake.decrypt(data)
-            if data and not self._control.closed:
+            if self._connection.is_encrypted:
+                data = self._connection.decrypt(data)
+            if data and not self._connection.closed:
                 self._take(data)
             self._drop_if_tls_ended()
         except Exception as error:
-            self._control.fail(error)
+            self._connection.fail(error)
         self._engine_loop.schedule()
 
     def _drop_if_tls_ended(self) -> None:
         """Close a connection whose peer has ended TLS, but only when all that came before the end was handled."""
-        if self._handshake is not None and self._handshake.tls_ended and not self._holds and not self._control.closed:
-            self._engine_loop.loop.call_soon(self._control.drop, "Client Closed")
+        connection = self._connection
+        if connection.tls_ended and not self._holds and not connection.closed:
+            self._engine_loop.loop.call_soon(connection.drop, "Client Closed")
 
     def _take(self, data: bytes) -> None:
         self._inbox.add(data)
@@ -189,7 +169,7 @@ class ConnectionReader:
             if self._handle_share():
                 return True
         except Exception as error:
-            self._control.fail(error)
+            self._connection.fail(error)
         if not self._holds & (_CHECKING | _STALLED):
             self._resume_after_share()
         return False
@@ -197,22 +177,21 @@ class ConnectionReader:
     def _handle_share(self) -> bool:
         """Handle one share of what was received; whether some is left that may be handled."""
         inbox = self._inbox
-        control, statistics, ticks = self._control, self._statistics, self._engine_loop.ticks
-        handshake = self._handshake
+        connection, statistics, ticks = self._connection, self._statistics, self._engine_loop.ticks
         pressured_sends = statistics.pressured_sends
         frames_left = _SHARE_FRAMES
         deadline_s = ticks() + _SHARE_S
-        while not control.closed:
+        while not connection.closed:
             if inbox.is_broken:
-                self._handle_violation(inbox.parser)
+                connection.handle_violation(inbox.parser)
                 break
             if not inbox:
                 break
             frames, count = inbox.take(_GROUP_LINES)
-            unhandled = self._handle(frames, deadline_s)
+            unhandled = connection.handle(frames, deadline_s)
             if unhandled:
                 inbox.put_back(unhandled)
-            if handshake is not None and handshake.checking:
+            if connection.is_checking:
                 self._hold(_CHECKING)
             if statistics.pressured_sends != pressured_sends:
                 self._stall()
@@ -233,7 +212,7 @@ class ConnectionReader:
 
     def _end_stall(self) -> None:
         """Go on; but a client that filled its own queue reads that first, or is cut off at the write deadline."""
-        if not self._control.closed and self._writer.is_over_stall_mark():
+        if not self._connection.closed and self._writer.is_over_stall_mark():
             self._engine_loop.loop.call_later(_STALL_S, self._end_stall)
         else:
             self._wait_for_turn_after(_STALLED)
@@ -257,6 +236,6 @@ class ConnectionReader:
     def _wait_for_turn_after(self, reason: int) -> None:
         """Drop a reason to pause; wait for a turn if no other is left."""
         self._holds &= ~reason
-        if not self._control.closed and not self._holds & (_CHECKING | _STALLED):
+        if not self._connection.closed and not self._holds & (_CHECKING | _STALLED):
             self._holds |= _BEHIND
             self._engine_loop.wait_for_turn(self)

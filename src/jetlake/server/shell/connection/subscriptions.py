@@ -9,7 +9,7 @@ from jetlake.protocol.subjects import is_valid_subscribe
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.access.permissions import PermissionCheck
-from jetlake.server.shell.connection.control import GONE
+from jetlake.server.shell.connection.gone import GONE
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session, may_subscribe
 from jetlake.server.shell.connection.traces import readable

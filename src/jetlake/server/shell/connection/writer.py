@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.connection.control import GONE, ConnectionControl
+from jetlake.server.shell.connection.gone import GONE
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection.peer_connection import PeerConnection
 
 __all__ = ["ConnectionWriter"]
 
@@ -33,19 +37,19 @@ class ConnectionWriter:
     Args:
         peer: names the connection in the log.
         subscriber: whose `congested` flag tells the engine to pause deliveries.
-        control: ends the connection of a slow consumer.
+        connection: ended when it is a slow consumer's.
 
     Attributes:
         encrypt: turns frames into TLS records; None without TLS.
     """
 
     def __init__(
-        self, peer: Peer, subscriber: Subscriber, control: ConnectionControl, services: ConnectionServices
+        self, peer: Peer, subscriber: Subscriber, connection: PeerConnection, services: ConnectionServices
     ) -> None:
         self.encrypt: Callable[[bytes], bytes] | None = None
         self._peer = peer
         self._subscriber = subscriber
-        self._control = control
+        self._connection = connection
         self._settings = services.settings
         self._clock = services.clock
         self._log = services.log
@@ -69,7 +73,7 @@ class ConnectionWriter:
     def detach(self) -> None:
         """Let go of the socket and the connection, which are gone."""
         self._transport = self.encrypt = None
-        self._subscriber = self._control = GONE
+        self._subscriber = self._connection = GONE
 
     def apply_limits(self) -> None:
         """Take over the limit and the tracing of the options in force."""
@@ -188,7 +192,7 @@ class ConnectionWriter:
     def _cut_off(self, detail: str, reason: str) -> None:
         self._statistics.slow_consumers += 1
         self._log.info(f"{self._peer} - Slow Consumer Detected: {detail}")
-        self._control.drop(reason, at_once=True)
+        self._connection.drop(reason, at_once=True)
 
     # The end
 

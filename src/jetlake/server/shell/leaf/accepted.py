@@ -142,10 +142,10 @@ class AcceptedConnection(LeafConnection):
         self._expiry: Timer | None = None
         self._is_full = False  # of subscriptions, and the log says so
         link = LeafLink(is_hub=True, domain=table.domain, report=services.log.warn)
-        super().__init__(services, number, link, self._make_parser)
+        super().__init__(services, number, link)
         table.all.add(self)
 
-    def _make_parser(self) -> LeafParser:
+    def make_parser(self) -> LeafParser:
         """Make the parser: strangers have room for a CONNECT and no more, servers for long lists of queue groups."""
         if self._identity is None:
             return LeafParser(max_control_line=_STRANGER_BYTES, max_payload=_STRANGER_BYTES)
@@ -215,7 +215,7 @@ class AcceptedConnection(LeafConnection):
             "host": host.strip("[]"),
             "port": int(port),
             "headers": not options.no_header_support,
-            "max_payload": self._make_parser().max_payload if identity is not None else options.max_payload,
+            "max_payload": self.make_parser().max_payload if identity is not None else options.max_payload,
             "client_id": self.peer.cid,
             "api_lvl": API_LEVEL,
             "info_on_connect": True,
@@ -247,10 +247,10 @@ class AcceptedConnection(LeafConnection):
 
     # Frames
 
-    def _handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
+    def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
         for place, frame in enumerate(frames):
             if self._state is _State.OPEN:
-                return super()._handle(frames[place:] if place else frames, deadline_s)
+                return super().handle(frames[place:] if place else frames, deadline_s)
             if self._state is not _State.GREETED:
                 # A leaf node waits for the answer to CONNECT: this one is not to be waited for.
                 self._refuse_credentials()

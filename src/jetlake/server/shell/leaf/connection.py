@@ -43,7 +43,6 @@ class LeafConnection(PeerConnection):
     Args:
         number: the connection's number in logs and monitoring.
         link: what the connection carries once the handshake is over.
-        make_parser: makes what reads the bytes that come in.
 
     Attributes:
         reason: why the connection ended; empty while it is open.
@@ -51,9 +50,7 @@ class LeafConnection(PeerConnection):
         was_open: whether a link was open on the connection that has ended.
     """
 
-    def __init__(
-        self, services: ConnectionServices, number: int, link: LeafLink, make_parser: Callable[[], LeafParser]
-    ) -> None:
+    def __init__(self, services: ConnectionServices, number: int, link: LeafLink) -> None:
         self.link = link
         self.reason = ""
         self.closed = self.was_open = self._is_linked = False
@@ -67,19 +64,9 @@ class LeafConnection(PeerConnection):
         self.ended: asyncio.Future[None] = self._engine_loop.loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
-        self.writer = writer = ConnectionWriter(peer, link, self, services)
-        self.pings = PingTimer(peer, writer, lambda: not self.is_open, self, services)
-        self._read_with(
-            ConnectionReader(
-                make_parser,
-                self,
-                writer,
-                self.pings,
-                services,
-                handle=self._handle,
-                handle_violation=self._handle_violation,
-            )
-        )
+        self.writer = ConnectionWriter(peer, link, self, services)
+        self.pings = PingTimer(self, services)
+        self._read_with(ConnectionReader(self, services))
 
     @property
     def is_open(self) -> bool:
@@ -113,7 +100,14 @@ class LeafConnection(PeerConnection):
 
     # Frames
 
-    def _handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
+    def make_parser(self) -> LeafParser:
+        return LeafParser()
+
+    @property
+    def is_mute(self) -> bool:
+        return not self.is_open
+
+    def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
         """Handle a group of frames; messages that follow each other stay together.
 
         Returns:
@@ -180,7 +174,7 @@ class LeafConnection(PeerConnection):
         self._log.error(f"{self.peer} - {text} - Check other side configuration")
         self.end(text, reason="Protocol Violation")
 
-    def _handle_violation(self, parser: GeneralParser) -> None:
+    def handle_violation(self, parser: GeneralParser) -> None:
         assert parser.error is not None
         self._log.error(f"{self.peer} - {parser.error.reason}")
         self.end(parser.error.text, reason=parser.error.text or "Parse Error")

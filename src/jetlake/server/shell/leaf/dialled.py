@@ -9,7 +9,6 @@ from ssl import SSLContext
 from jetlake.errors import JetlakeError
 from jetlake.protocol.encoder import connect
 from jetlake.protocol.frames import Frame, Info
-from jetlake.protocol.leaf import LeafParser
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
@@ -66,7 +65,7 @@ class DialledConnection(LeafConnection):
         self._make_connect = make_connect
         self._on_info = on_info
         self._state = _State.GREETING
-        super().__init__(services, number, link, LeafParser)
+        super().__init__(services, number, link)
         self._expect_within(first_info_timeout_s, self._time_out)
 
     def _operate(self, frame: Frame) -> None:

@@ -304,7 +304,7 @@ async def test_a_connection_is_freed_when_monitoring_forgets_it(make_server, con
         client.connection.connection_lost(None)
         (remembered,) = server._connection_table.recent
         assert (remembered.in_msgs, remembered.session.identity.user) == (2, "a")
-        parts = [remembered, remembered.handshake, remembered.writer, remembered._reader, remembered._frames]
+        parts = [remembered, remembered.handshake, remembered.writer, remembered._reader]
         references = list(map(weakref.ref, parts))
         server._connection_table.recent.clear()
         del client, remembered, parts

@@ -110,7 +110,7 @@ async def test_who_also_subscribes_gets_each_message_and_order_is_kept(server, c
 async def test_runs_that_no_stream_takes_are_tried_less_and_less(server, connect):
     client = await connect(server).hello()
     tries = []
-    client.connection._frames._publish_run = lambda run: bool(tries.append(run))
+    client.connection._publish_run = lambda run: bool(tries.append(run))
     for _ in range(100):
         client.send(b"PUB nowhere 100\r\n%0100d\r\n" % 1 * 100)
         await settle(client)
