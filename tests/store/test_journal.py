@@ -326,7 +326,7 @@ def test_a_journal_that_is_gone_is_missed(disk: FaultyDisk, clean: bool) -> None
     journal = FileJournal(disk, FOLDER, note=notes.append)
     assert journal.load() == ConsumerState()
     assert journal.is_lost
-    assert notes == [f"No journal in {FOLDER} is there any more: the consumer begins anew, and messages come again"]
+    assert notes == [f"No journal in {FOLDER} is there any more: the consumer starts over, and messages come again"]
     journal.delivered_run(1, [1], 5)
     journal.close()
     journal, state = open_journal(disk)

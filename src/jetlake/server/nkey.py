@@ -66,7 +66,7 @@ def _decode(key: str) -> bytes | None:
 
 
 def _decode_raw(text: str, size: int) -> bytes | None:
-    """Decode a text of so many bytes, and take off its checksum; None when it is none."""
+    """Decode a text of `size` bytes, and check its checksum; None when it is invalid."""
     try:
         raw = b32decode(text.encode("ascii", "replace") + b"=" * (-len(text) % 8))
     except (EncodingError, ValueError):

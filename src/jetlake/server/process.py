@@ -17,13 +17,13 @@ _SWITCH_S = 0.0005
 # Objects that make a collection of the youngest due, and of the next generation; the oldest waits for `run_due`.
 # Each of these collections takes less than a millisecond.
 _THRESHOLDS = (800, 3, 1_000_000)
-# A full collection is due after so many of the middle generation, each of which stands for 3,200 new objects.
+# A full collection is due after this number of the middle generation, each of which stands for 3,200 new objects.
 _DUE_BUSY = 300
 _DUE_QUIET = 1
 _QUIET_TURNS = 50
 _NEW_PER_DUE = 3200
-# And no sooner than the objects have grown by this share of those that the last full collection left, so that the time
-# of collections is a fixed share of the time that made the objects. Garbage does not count among these: whatever time
+# And no sooner than the objects have grown by this share of their number after the last full collection, so that the
+# time of collections is a fixed share of the time that made the objects. Garbage does not count among these: whatever time
 # a collection takes because of it, the next one comes no later.
 _GROWTH_BUSY = 0.25
 _GROWTH_QUIET = 0.02
@@ -44,7 +44,7 @@ def without_collections() -> Iterator[None]:
     """Put off garbage collections: what a start makes is no garbage, and the more of it there is the longer each takes.
 
     `GarbageCollection.start` allows them again. At the end the process goes, and its memory as a whole: Python would
-    take apart what is left object by object, which takes longer than all else in a stop with many streams.
+    free the remaining objects one by one, which takes longer than all else in a stop with many streams.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""A stream's messages on disk: a log in segments, indexed in memory, synced when somebody asks for it."""
+"""A stream's messages on disk: a log in segments, indexed in memory, synced on request."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = ["FileStore"]
 SEGMENT_BYTES = 8 * 1024 * 1024
 """When a segment is this long, the next one begins."""
 TAIL_BYTES = 1024 * 1024
-"""How much of what was written last stays in memory for those who read it next."""
+"""The size of the newest data that stays in memory, for readers that are nearly caught up."""
 SNAPSHOT_BYTES = 64 * 1024 * 1024
-"""When so much was written, and half of what the store holds, house-keeping writes the index down."""
+"""House-keeping writes a snapshot of the index after this many bytes, and half of the store's size, were written."""
 
 _SNAPSHOT_STEPS = 128
 _INDEX_NAME = "index"
@@ -62,25 +62,25 @@ class FileStore(IndexedStore[Segment], MessageStore):
         segment_bytes: how long a segment grows.
         tail_bytes: how much of the newest data stays in memory.
         snapshot_bytes: how much is written before house-keeping writes the index down.
-        open_files: which of its files are open, and those of the stores that share it; None for a store alone.
-        index_cache: what bounds the memory that the index of full segments takes, in this store and in those that share
-            it; None for a store alone.
+        open_files: bounds the open files, of all stores that share it; None for a store alone.
+        index_cache: bounds the memory for the index of full segments, of all stores that share it; None for a store
+            alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: logs what recovery removed, and what is not the store's.
         report: logs messages that are found to be lost.
         reuses_sequences: sequences that were written and never synced are free again after a crash, because they can
-            only be used for the same messages: those of a mirror.
+            only be used for the same messages, as in a mirror.
         before_write: makes a new folder before the first write, the disk being left alone until then; None for a
             folder that is there, or is made at once.
         before_sync: called by the first sync, and after `prepare_again`, in the same thread; what it raises is the
             sync's failure.
-        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+        is_gone: whether the folder was moved away, so that its content need not be durable.
         redo_name: the folder's name in the redo log, under which a start finds it.
         is_unwritten: nothing is in the folder, and there is no list of segments.
 
     Raises:
-        StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
+        StoreError: the folder can be neither found nor made, or the disk does not return what is in it.
     """
 
     durable = True
@@ -152,7 +152,7 @@ class FileStore(IndexedStore[Segment], MessageStore):
     # Opening
 
     def _adopt(self, found: Recovered) -> None:
-        """Take over what recovery found, apply its tombstones, and go on from there."""
+        """Take over what recovery found, apply its tombstones, and continue from there."""
         index, removals = self._index, self._log.removals
         index.blocks = found.segments
         index.starts = [segment.first for segment in found.segments]
@@ -223,11 +223,11 @@ class FileStore(IndexedStore[Segment], MessageStore):
                 segment.birth_generation = number if segment.size else 0
         if log.needs_flush() or log.durability.needs_sync():
             try:
-                # Of the log alone: no file goes before somebody could look at its records.
+                # Of the log alone: no file is removed before its records could be read.
                 log.flush()
                 log.sync()
             except StoreError:
-                # Whoever appends will be told; all that is there can be read.
+                # The next append raises; everything stored can be read.
                 pass
         # Many streams are opened at once, and few of them are used at once.
         log.close_files()
@@ -293,7 +293,7 @@ class FileStore(IndexedStore[Segment], MessageStore):
         """Return what the redo log needs to make the store durable, as `redo.redo_log.RedoStore` has it."""
         log = self._log
         if self._is_compacting or not log.is_prepared or log.removals.held_back or not self._redo_name:
-            # A removal that is held back waits for a sync, which nobody would ask for.
+            # A removal that is held back waits for a sync, which would not come.
             return None
         if not log.keeps_handle():
             return None
@@ -388,7 +388,7 @@ class FileStore(IndexedStore[Segment], MessageStore):
         try:
             if self.failure is None:
                 self._write_and_sync()
-                self._write_and_sync()  # what was held back until the first sync
+                self._write_and_sync()  # removals that were held back until the first sync
                 if self._index.is_counted:
                     self._index_file.write(self._snapshot, self._log.durability.flushed)
                 self._log.cut_zeros()
@@ -435,13 +435,13 @@ def _recover(
     is_empty: bool,
     reuses_sequences: bool,
 ) -> Recovered:
-    """Recover what the folder holds, with at least one segment; a missing folder is made, unless it is to be empty."""
+    """Recover what the folder holds, with at least one segment; a missing folder is created, unless `is_empty`."""
 
     def new_key() -> int:
         return int.from_bytes(random_bytes(8), "little") | 1
 
     if is_empty:
-        # Even a look at a name waits for whoever makes or renames another one in the same folder.
+        # A look-up in a folder waits for threads that create or rename files in it.
         found = Recovered()
         found.key = new_key()
         return _begun(found, disk, folder, mark_file)
@@ -456,7 +456,7 @@ def _recover(
     mark = mark_file.read(listed.key if listed is not None else 0)
     if segments.is_refused and mark_file.is_refused:
         # Either of them would tell whose the segments are, and which sequences were used.
-        raise StoreError(f"read {folder}", "the disk gives back neither the list of segments nor the mark")
+        raise StoreError(f"read {folder}", "the disk returns neither the list of segments nor the mark")
     try:
         found = recover(
             disk,

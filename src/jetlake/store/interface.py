@@ -48,7 +48,7 @@ class Run(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         messages: the messages; empty only when nothing that matches is left up to the end of the read.
-        next_sequence: where the next read goes on, past everything that this one has looked at.
+        next_sequence: where the next read continues.
     """
 
     messages: list[StoredMessage]
@@ -86,7 +86,7 @@ class StoreHooks(msgspec.Struct):
 class MessageStore(Protocol):
     """The messages of one stream, by sequence and by subject.
 
-    All calls come from one thread, but for `sync`, which may run in another while the first one goes on.
+    All calls come from one thread, but for `sync`, which may run in another while the first one continues.
     Sequences only grow: one that was handed out is never handed out again, whatever is removed or lost.
     Times never go back either: a message that comes with an earlier time than its predecessor gets its predecessor's.
 
@@ -99,11 +99,11 @@ class MessageStore(Protocol):
         last_time_ns: when the newest was stored, also after its removal; 0 when there never was one.
         subject_count: how many different subjects the messages have.
         deleted_count: how many sequences between the first and the last have no message.
-        lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
+        lost: sequences whose messages the disk no longer returns, ascending; at most 100,000.
         lost_bytes: how many bytes of the files could not be understood.
         torn_sequence: the first message that a crash took before it was safe, though newer ones are there; 0 for none.
         durable: whether acknowledgements have to wait for `sync`.
-        changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
+        changes_names: whether a sync creates, renames or removes files.
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
         failure: set when a sync fails: nothing more is taken before `retry` and another sync.
         hooks: what the store calls when messages go.
@@ -185,9 +185,9 @@ class MessageStore(Protocol):
         ...
 
     def begin_group(self, count: int) -> None:
-        """Have the next so many sequences kept all together or not at all, whatever a crash does.
+        """Make the next `count` sequences atomic: after a crash all or none of them are there.
 
-        They are used one by one, by `append` and `skip`, before the next flush, which takes back all when it fails.
+        They are used one by one, by `append` and `skip`, before the next flush, which rolls back all when it fails.
 
         Raises:
             StoreError: an earlier `sync` failed, so that nothing more can be promised.
@@ -329,7 +329,7 @@ class MessageStore(Protocol):
 
         Args:
             below: only those with a lower sequence. Beyond the end and without a filter, it moves the end there.
-            keep: but for the newest so many of them.
+            keep: the number of newest matching messages that stay.
             follows_append: an append made it necessary (a rollup): it must not survive a crash that the append did not.
 
         Raises:
@@ -351,8 +351,8 @@ class MessageStore(Protocol):
     def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         """Remove the oldest messages until the limits hold, and return how many went.
 
-        Of those that are too old a bounded number goes; `aging_time_ns` tells whether there are more. What was appended
-        is flushed first: nothing makes room for a message that cannot be stored.
+        A call removes a bounded number of too old messages; `aging_time_ns` shows whether there are more. Appends
+        are flushed first: nothing makes room for a message that cannot be stored.
 
         Args:
             ageless: sequences, ascending, of messages that do not grow too old; the other limits take them too.
@@ -393,7 +393,7 @@ class MessageStore(Protocol):
         ...
 
     def enforce_in_steps(self, limits: StoreLimits) -> Steps[int]:
-        """Remove the oldest messages until the limits but that of age hold, and return how many were removed.
+        """Remove the oldest messages until all limits except the age limit hold, and return how many were removed.
 
         `enforce` has to follow, for messages appended meanwhile.
         """
@@ -415,7 +415,7 @@ class MessageStore(Protocol):
         ...
 
     def is_behind(self) -> bool:
-        """Return whether house-keeping is behind what was written, so that the index grows in memory."""
+        """Return whether house-keeping lags behind the writes, so that the index grows in memory."""
         ...
 
     def retry(self) -> None:

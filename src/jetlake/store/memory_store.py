@@ -86,7 +86,7 @@ class _MemoryBlock(Block):
 
 
 class _MemoryLog:
-    """The blocks of a store in memory; a removal leaves nothing behind that had to be told."""
+    """The blocks of a store in memory; removals leave no trace."""
 
     def __init__(self, index: Index[_MemoryBlock]) -> None:
         self._index = index
@@ -221,7 +221,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile, MessageStore):
         return self._log.append_run(messages, time_ns)
 
     def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
-        # Whoever opens a store in memory finds nothing in it.
+        # A store in memory begins empty.
         return iter(())
 
     def begin_group(self, count: int) -> None:

@@ -23,7 +23,7 @@ __all__ = ["CONSUMERS_NAME", "META_VERSION", "FolderWrite", "MetaFolder", "ignor
 
 META_VERSION = 1
 CONSUMERS_NAME = "consumers"
-"""The folder in that of a stream which holds those of its consumers."""
+"""The subfolder of a stream with the folders of its consumers."""
 _META = "meta.json"
 _META_COPY = "meta.copy.json"
 # Two, so that the next one can be written while the one before is synced.
@@ -62,7 +62,7 @@ def ignore(_text: str) -> None:
 class MetaFolder:
     """A folder with a meta file; what is staged becomes durable by `sync`, with a group commit.
 
-    A new folder is made by the thread that syncs it, or by whoever has to write into it before that.
+    A new folder is created by the thread that syncs it, or earlier by the first write into it.
     """
 
     layout: Layout
@@ -91,7 +91,7 @@ class MetaFolder:
         self._is_new = False
         self._is_held = False
         self._is_made = True
-        self._is_own = True  # not somebody else's that has the same name
+        self._is_own = True  # not another program's that has the same name
         self._is_adopted = False
         self._stillborn: StoreError | None = None
         self._is_gone = False
@@ -136,7 +136,7 @@ class MetaFolder:
     def stage_meta(self, meta: bytes) -> None:
         """Write this JSON beside the one that is kept, in a new folder if there is none; `sync` puts it in its place.
 
-        A folder without a meta file and with one that waits was never finished: nobody was told of it.
+        A folder without a meta file and with one that waits was never finished: no client got an answer about it.
 
         Raises:
             StoreError: the disk refused; the old one is still there.
@@ -185,7 +185,7 @@ class MetaFolder:
         try:
             self._add_folder()
         except FileExistsError:
-            # What is left of one that could not be made, or somebody else's.
+            # The rest of a failed creation, or another program's folder.
             if not self.remove_stillborn():
                 raise
             self._add_folder()
@@ -222,7 +222,7 @@ class MetaFolder:
         """Nothing waits for a write: `stage_meta` has written, or `sync` will."""
 
     def sync(self) -> None:
-        """Put what was staged in its place; it is on disk when this returns. May run in another thread.
+        """Install staged metadata; it is durable when this returns. May run in another thread.
 
         Raises:
             StoreError: the disk refused; the next sync tries again, unless the folder is a new one.
@@ -252,7 +252,7 @@ class MetaFolder:
                     return
                 refusal = StoreError.of(f"write {self.path / _META}", error)
                 if self._is_new:
-                    # Whoever made it was told that it is not there.
+                    # The client that created it got an error.
                     self._stillborn = refusal
                 raise refusal from error
             finally:
@@ -273,12 +273,12 @@ class MetaFolder:
             self.names.changed(self.path)
         self.names.sync(self.path)
         with self._lock, suppress(OSError):
-            # For the day when the first one is damaged; nobody waits for it.
+            # For the day when the first one is damaged; no caller waits for it.
             if not self._is_gone:
                 replace_file(self.disk, self.path / _META_COPY, staged.data, durable=False)
 
     def close(self) -> None:
-        """Sync what was staged; a folder that was found and did not change stays as it is.
+        """Sync staged metadata; a folder without changes stays as it is.
 
         Raises:
             StoreError: the disk refused.
@@ -287,12 +287,12 @@ class MetaFolder:
             self.sync()
 
     def retry(self) -> None:
-        """Nothing to do: the next sync writes anew what a failed one left in doubt."""
+        """Nothing to do: the next sync writes again what a failed one left in doubt."""
 
     def adopt(self) -> None:
         """Take over a folder that was found: its name, or its meta file's, may not be safe yet.
 
-        Whoever found it notes the folder above as changed.
+        The caller notes the folder above as changed.
         """
         self.names.changed(self.path)
         self._is_adopted = True
@@ -310,7 +310,7 @@ class MetaFolder:
         self._found = None
 
     def lacks(self, name: str) -> bool:
-        """Return whether `look` saw that there is no such name; False when nobody looked."""
+        """Return whether `look` found no such name; False without a `look`."""
         return self._found is not None and name not in self._found
 
     def ensure_made(self) -> None:
@@ -433,7 +433,7 @@ class MetaFolder:
         return target
 
     def is_gone(self) -> bool:
-        """Return whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
+        """Return whether the folder was moved aside, alone or with one above it: its content need not be durable."""
         with self._lock:
             is_gone = self._is_gone
         return is_gone or self._parent_is_gone()
@@ -446,7 +446,7 @@ class MetaFolder:
 
 
 class FolderWrite:
-    """The writing of a new folder, before and apart from its sync: what was written survives a kill, not a power cut.
+    """The writing of a new folder, before and apart from its sync: the folder then survives a kill, not a power cut.
 
     Args:
         folder: a new one.

@@ -45,7 +45,7 @@ def format_ranges(ranges: list[Range]) -> str:
 
 
 def without(ranges: list[Range], gone: list[Range], limit: int) -> list[int]:
-    """Give the sequences of `ranges` that no range of `gone` has, ascending, at most so many; `gone` must be merged."""
+    """Return at most `limit` sequences of `ranges` that are in no range of `gone`, ascending; `gone` must be merged."""
     left: list[int] = []
     starts = [first for first, _ in gone]
     for first, last in merged(ranges):

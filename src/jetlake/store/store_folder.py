@@ -25,7 +25,7 @@ class StoreFolder:
     """The folder of a server: `jetstream` in its store directory.
 
     Args:
-        store_dir: as the server was told; nothing is made before the first stream.
+        store_dir: the configured folder; nothing is created before the first stream.
         index_cache_bytes: how much of the index of full segments stays in memory, of all streams together.
         behind_redo: as `redo.replay` returns it.
     """
@@ -58,10 +58,10 @@ class StoreFolder:
         """Return the places of all streams of an account; what a crash left half removed goes.
 
         Args:
-            note: logs what was removed, and what is not the store's.
+            note: logs removed files, and files that are not the store's.
 
         Raises:
-            StoreError: the disk refused, so that nobody knows which streams there are.
+            StoreError: the disk refused, so that it is unknown which streams there are.
         """
         path = self._streams(account)
         list_folders(self.disk, path.parent, ACCOUNT, note)
@@ -77,7 +77,7 @@ class StoreFolder:
         return folders
 
     def vanished(self, account: str) -> set[str]:
-        """Return the folders of streams that nobody deleted and that are not there; called before `streams`.
+        """Return the folders of streams that are missing and were not deleted; called before `streams`.
 
         Raises:
             StoreError: the disk refused.

@@ -3,7 +3,7 @@
 ::
 
     streams/ORDERS/
-      meta.json, meta.copy.json    the configuration, as whoever keeps the stream writes it
+      meta.json, meta.copy.json    the configuration, as the server's engine writes it
       msgs/                        the messages: a `file_store`
       consumers/worker/
         meta.json, meta.copy.json
@@ -60,7 +60,7 @@ class ConsumerFolder(MetaFolder):
         """Return the consumer's journal.
 
         Args:
-            note: told when there are files and none tells where the consumer stood.
+            note: logs that the files do not have the consumer's state.
         """
         return FileJournal(
             self.disk,
@@ -93,7 +93,7 @@ class SharedResources(msgspec.Struct, gc=False, frozen=True):
     Attributes:
         behind_redo: the names of folders in the redo log that lack something which only that has.
         root: the server's folder, if it was there at the start; should it vanish, as with a disk that is unmounted,
-            nobody makes another one in its place.
+            it is not created again.
     """
 
     open_files: OpenFiles | None = None
@@ -142,7 +142,7 @@ class StreamFolder(MetaFolder):
         return aside
 
     def removal(self) -> Removal:
-        # Once the files go, nothing but the list says that the folder was not taken by somebody else.
+        # Once the files go, nothing but the list says that the folder was not taken by another program.
         before_sync = self.listed.sync if self.listed is not None else lambda: None
         return Removal(self.path, self.names, self._move_aside, before_sync)
 
@@ -166,7 +166,7 @@ class StreamFolder(MetaFolder):
                 it raises is the sync's failure.
 
         Raises:
-            StoreError: the folder cannot be made, the disk does not give back what is in it, or refused to take what
+            StoreError: the folder cannot be made, the disk does not return what is in it, or refused to take what
                 the redo log has for it.
         """
         folder = self.path / _MESSAGES
@@ -203,7 +203,7 @@ class StreamFolder(MetaFolder):
         try:
             return not self.disk.names(folder)
         except OSError:
-            return False  # Whoever opens it tells.
+            return False  # Opening the store reports the error.
 
     def consumer(self, name: str) -> ConsumerFolder:
         """Return the place of a consumer, which may not be there yet."""
@@ -214,10 +214,10 @@ class StreamFolder(MetaFolder):
         """Return the places of all consumers; what a crash left half removed goes.
 
         Args:
-            note: logs what was removed, and what is not the store's.
+            note: logs removed files, and files that are not the store's.
 
         Raises:
-            StoreError: the disk refused, so that nobody knows which consumers there are.
+            StoreError: the disk refused, so that it is unknown which consumers there are.
         """
         if not self.is_made or self.lacks(CONSUMERS_NAME):
             return []

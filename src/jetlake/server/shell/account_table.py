@@ -21,7 +21,7 @@ __all__ = ["AccountTable"]
 
 
 class AccountTable:
-    """The global account, the system account, and those that the options name.
+    """The global account, the system account, and the configured ones.
 
     Args:
         random: picks the members of queue groups.
@@ -71,7 +71,7 @@ class AccountTable:
             self._connections[name] -= 1
 
     def apply(self, options: Options) -> None:
-        """Put limits, mappings and imports into force; imports that have not changed go on undisturbed."""
+        """Put limits, mappings and imports into force; imports that have not changed continue undisturbed."""
         accounts = {account.name: account for account in options.accounts}
         self._limits = {name: account.limits for name, account in accounts.items()}
         for name in accounts:

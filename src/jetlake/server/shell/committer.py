@@ -1,4 +1,4 @@
-"""The committer: threads that sync what the engine wrote, while the loop goes on.
+"""The committer: threads that sync what the engine wrote, while the loop continues.
 
 The reasons are in decision 7 (docs/decisions).
 """
@@ -61,7 +61,7 @@ class LatencyHistogram:
 class _BellThread:
     """A thread that runs one sync after the other, and is woken by an eventfd.
 
-    Whoever wakes a thread by a lock or a queue keeps the interpreter until it waits itself: a thread that is on another
+    A thread that wakes another by a lock or a queue keeps the interpreter until it waits itself: the other, on another
     processor is there first, goes to sleep again and has to be woken a second time. A write to a file lets go of the
     interpreter, so that the thread finds it free.
 
@@ -114,7 +114,7 @@ class Committer:
     all who ask at the same time, so that many syncs take little longer than one. Syncs that make, rename or remove
     files wait for each other anyway: few run at a time.
 
-    Where many stores are busy, those that are synced by syncing one file go to the kernel, if that can do it; all else
+    Where many stores are busy, stores whose sync is one file's go to the kernel, if it can do that; all else
     goes to worker threads.
 
     Args:
@@ -146,7 +146,7 @@ class Committer:
         self._work: SimpleQueue[Syncable | SharedSync | None] = SimpleQueue()
         self._done: deque[tuple[Syncable | SharedSync, JetlakeError | None, float]] = deque()
         self._is_woken = False
-        self._busy = [0, 0]  # syncs under way: of stores and journals, and of those that change names
+        self._busy = [0, 0]  # syncs under way: of stores and journals, and of syncables that change names
         self._threads = 0  # that take their work from the queue
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._bell_thread: _BellThread | None = None
@@ -233,7 +233,7 @@ class Committer:
             pass
 
     def _sync_one(self, syncable: Syncable | SharedSync) -> bool:
-        """Sync in a thread, and have the loop told of the outcome; False when the loop has gone."""
+        """Sync in a thread, and have the loop notified of the outcome; False when the loop has gone."""
         started = time.perf_counter()
         error = sync(syncable)
         self._done.append((syncable, error, time.perf_counter() - started))

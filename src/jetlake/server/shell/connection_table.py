@@ -45,7 +45,7 @@ class ConnectionTable:
     Attributes:
         open: the connections by number.
         recent: the latest that have ended.
-        observer: notified of clients that connect and disconnect; None = nobody.
+        observer: notified of clients that connect and disconnect; None without one.
     """
 
     def __init__(self, settings: Settings, log: Log, statistics: ServerStatistics, engine_loop: EngineLoop) -> None:
@@ -80,7 +80,7 @@ class ConnectionTable:
         return self._last_cid
 
     def limit_to(self, connections_max: int | None) -> None:
-        """Admit at most so many connections, to leave the store the open files that it needs; None = any number."""
+        """Admit at most this many connections, to leave the store the open files that it needs; None = any number."""
         self._fitting = connections_max
         if self._limit() != self._settings.options.max_connections:
             self._log.info(
@@ -99,16 +99,16 @@ class ConnectionTable:
         return len(self._sockets) > self._sockets_max()
 
     def has_room_beside(self, sockets: int) -> bool:
-        """Return whether one more socket may become a client's, beside so many that are none yet."""
+        """Return whether one more socket may become a client's, beside this many that are none yet."""
         return self._limit() < 0 or len(self._sockets) + sockets < self._sockets_max()
 
     def _sockets_max(self) -> int:
-        """Return how many sockets there may be, with those of clients that are told that there is no room."""
+        """Return how many sockets there may be, sockets of refused clients included."""
         limit = self._limit()
         return limit + min(_LINGERING_MAX, max(limit // 4, 1))
 
     def closed(self, connection: Connection) -> None:
-        """Move an ended connection to the recent ones; its counters go on in the totals."""
+        """Move an ended connection to the recent ones; its counters continue in the totals."""
         if self.open.pop(connection.peer.cid, None) is None:
             return
         statistics, name = self._statistics, connection.session.account.name
@@ -131,7 +131,7 @@ class ConnectionTable:
     # What the server calls
 
     def apply_settings(self, accounts: AccountTable) -> None:
-        """Let every connection take over the settings of a reload, and end the newest of those that are too many.
+        """Let every connection take over the settings of a reload, and end the newest ones above the limit.
 
         Args:
             accounts: say how many connections each may have.

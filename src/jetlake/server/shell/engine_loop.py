@@ -1,4 +1,4 @@
-"""The engine loop: at the end of each turn of asyncio's loop, store and deliver what came in, and write it out once.
+"""The engine loop: at the end of each turn of asyncio's loop, store, deliver, and write everything out once.
 
 The reasons are in decision 11 (docs/decisions).
 """
@@ -29,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 # looked at no later than this afterwards. Looking too early does no harm.
 _SLEEP_MAX_S = 10.0
 
-# How much of a turn goes to reading, and to writing; what is left over waits for the next.
+# How much of a turn goes to reading, and to writing; the rest waits for the next turn.
 _READ_S = 0.001
 _WRITE_S = 0.002
 # How long one turn runs timers that are due, each kind of them: thousands may be due together.
@@ -37,7 +37,7 @@ _TIMERS_S = 0.002
 
 
 class SystemClock:
-    """Wall time that follows a clock that is set forward, and goes on steadily when it is set back.
+    """Wall time that follows a clock that is set forward, and continues steadily when it is set back.
 
     A machine that slept, or got its time only after it had booted, must not stamp messages and fire schedules by the
     old time; a wall clock that is set back would reorder messages and delay deadlines.
@@ -77,7 +77,7 @@ class Writer(Protocol):
     """The write side of a connection."""
 
     def flush(self) -> None:
-        """Write what was queued in this turn, with one call."""
+        """Write the queue with one call."""
         ...
 
 
@@ -142,15 +142,15 @@ class EngineLoop:
         return self.ticks() < self._began_s + _READ_S
 
     def wait_for_turn(self, reader: Reader) -> None:
-        """Queue the connection behind those that wait already for their next share.
+        """Queue the connection behind others that wait for their next share.
 
-        Where this turn has no time left, those that had a share in it wait for the next turn: two shares are no bound.
+        Without time left in this turn, connections that had a share in it wait for the next turn.
         """
         self._had_share.append(reader)
         self.schedule()
 
     def schedule(self) -> None:
-        """Store, deliver and write at the end of this turn what was received in it."""
+        """At the end of this turn, store, deliver and write everything received in it."""
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._end)
@@ -278,7 +278,7 @@ class EngineLoop:
         await woken
 
     def clock_moved(self) -> None:
-        """Run what is due after the clock was set by a test, and arm the timer anew."""
+        """Run what is due after the clock was set by a test, and arm the timer again."""
         self.stop()
         self._run_timers(float("inf"))
 

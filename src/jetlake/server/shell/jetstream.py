@@ -45,7 +45,7 @@ class _FolderLock:
 
     Both a file beside the data folder and the folder itself are locked: the folder may be mounted or linked into
     several store directories, each with a lock file of its own, and the file may be deleted; but not every file system
-    locks a folder. A read-only directory cannot be locked, and need not be: nobody writes there.
+    locks a folder. A read-only directory cannot be locked, and need not be.
 
     Raises:
         ConfigError: the directory cannot be made or opened, or another server has locked it.

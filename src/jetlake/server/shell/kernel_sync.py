@@ -133,13 +133,13 @@ class _Context:
         return [(event.number, event.result) for event in self._events[:count]]
 
     def close(self) -> None:
-        """Give everything back; no sync may be under way."""
+        """Release everything; no sync may be under way."""
         self._call(self._waiting_call, self._destroy, self._context)
         os.close(self.eventfd)
 
 
 class KernelSync(Generic[Owner]):
-    """Runs syncs of single files in the kernel, each with an owner that is told of its end.
+    """Runs syncs of single files in the kernel, each with an owner that is notified of its end.
 
     Args:
         on_done: called on the loop when syncs have ended, with the owner, the error and the seconds of each.
@@ -183,7 +183,7 @@ class KernelSync(Generic[Owner]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a sync is under way, or its owner has not been told of its end."""
+        """Whether a sync is under way, or its owner has not been notified of its end."""
         return bool(self._under_way or self._ended)
 
     def start(self, syncs: list[tuple[Owner, FileSync]]) -> None:
@@ -207,10 +207,10 @@ class KernelSync(Generic[Owner]):
                 self._loop.call_soon(self._finish)
 
     def _wait(self, sync: FileSync) -> None:
-        """Return when the sync has ended; its owner is told later."""
+        """Return when the sync has ended; its owner is notified later."""
         while not sync.has_ended:
             with self._lock:
-                # Asked again: whoever had the lock may have taken the event, and no other one may come.
+                # Asked again: the thread that had the lock may have taken the event, and no other may come.
                 if not sync.has_ended:
                     self._collect(_WAIT_S)
         # Here and not by the eventfd, which was read.
@@ -227,7 +227,7 @@ class KernelSync(Generic[Owner]):
 
     def _finish(self) -> None:
         if self._is_closed:
-            return  # Called for what was told already.
+            return  # Called for syncs that were reported already.
         with self._lock:
             self._collect()
             ended, self._ended = self._ended, []
@@ -235,7 +235,7 @@ class KernelSync(Generic[Owner]):
             self._on_done(ended)
 
     def close(self) -> None:
-        """Give everything back; no sync may be under way."""
+        """Release everything; no sync may be under way."""
         self._is_closed = True
         self._loop.remove_reader(self._context.eventfd)
         self._context.close()

@@ -37,7 +37,7 @@ class Log:
         self.write("WRN", text)
 
     def error(self, text: str) -> None:
-        """Log an error after which the server goes on."""
+        """Log an error after which the server continues."""
         self.write("ERR", text)
 
     def fatal(self, text: str) -> None:

@@ -22,7 +22,7 @@ __all__ = ["RedoCommits"]
 _STORES_LEAST = 4
 """How many stores must have something to sync for an entry to be quicker than a sync of each."""
 _COMMITS_SMALL = 20
-"""After a commit of so many stores, how many smaller ones still go to the redo log: busy streams take turns."""
+"""After a commit of this many stores, how many smaller ones still go to the redo log: busy streams take turns."""
 _CROWDED_LEAST = 32
 """After how many commits of many stores within a second the redo log is worth its files."""
 _PART_BYTES_MAX = 128 * 1024
@@ -111,7 +111,7 @@ class RedoCommits(Generic[Store]):
             sync = self._log.append(stores, parts)
         except OSError as error:
             self._fail(error)
-            return None, begun  # Those that were asked too: the log has nothing of them.
+            return None, begun  # All of them: the log has nothing of this entry.
         self._entries += 1
         self._set_timer()
         self.is_under_way = True
@@ -123,7 +123,7 @@ class RedoCommits(Generic[Store]):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Use the log no more until a checkpoint has emptied it: nobody knows what the disk has of its last entry."""
+        """Use the log no more until a checkpoint has emptied it: it is unknown what the disk has of its last entry."""
         if not self._is_failed:
             self._is_failed = True
             self._report_refusal(error)

@@ -68,7 +68,7 @@ def _write(path: Path, data: bytes) -> None:
     aside = path.with_name(path.name + ".tmp")
     try:
         aside.write_bytes(data)
-        aside.replace(path)  # whoever waits for the file finds all of it
+        aside.replace(path)  # a reader of the file finds all of it
     except OSError as error:
         raise ConfigError(f"could not write {path}: {error.strerror}") from None
 

@@ -68,7 +68,7 @@ class Server:
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
         authenticate: a plain or coroutine function that decides who may connect, beside the users of the options; it
             gets a `ConnectRequest`, and returns an `Access`, True, or False. Default: the options decide.
-        sockets: those that listen already; None = the server listens for clients when it has recovered.
+        sockets: already listening ones; None = the server listens for clients when it has recovered.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Server:
         self._jetstream: JetStreamService | None = None
         self._events = SystemEvents(self, self._account_table.get_or_create(given.system_account))
         self.load_options: Callable[[], Options] | None = None
-        """Reads the configuration anew, for a reload over the system account; None = there is no file."""
+        """Reads the configuration again, for a reload over the system account; None = there is no file."""
         self.monitoring: Monitoring | None = None
         self.pages: Pages | None = None
         self.running = False
@@ -221,12 +221,12 @@ class Server:
 
     @property
     def websocket_url(self) -> str:
-        """The URL for clients on this machine that speak WebSocket; empty where nobody listens for them."""
+        """The URL for clients on this machine that speak WebSocket; empty without a listener."""
         return self.websocket.url if self.websocket is not None else ""
 
     @property
     def leafnodes_url(self) -> str:
-        """The URL for leaf nodes on this machine; empty where nobody listens for them."""
+        """The URL for leaf nodes on this machine; empty without a listener."""
         listen, port = self.options.leafnodes.listen, self.leafnodes_port
         if listen is None or port is None:
             return ""
@@ -235,7 +235,7 @@ class Server:
 
     @property
     def leafnodes_port(self) -> int | None:
-        """The port for leaf nodes; None where nobody listens for them."""
+        """The port for leaf nodes; None without a listener."""
         listener = self.leafnodes.listener if self.leafnodes is not None else None
         return listener.port if listener is not None else None
 
@@ -404,12 +404,12 @@ class Server:
     async def stop(self) -> None:
         """Stop cleanly: answer waiting pulls, put everything on disk, let the last bytes leave, close.
 
-        Every call waits for the same stop, which goes on to its end when a caller is cancelled.
+        Every call waits for the same stop, which continues to its end when a caller is cancelled.
         """
         if self._stopping is None:
             if not self.running:
                 return
-            # A stop that ended half-way would leave open connections and a locked folder that nobody releases.
+            # A stop that ended half-way would leave open connections and a locked folder.
             self._stopping = self.engine_loop.loop.create_task(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -458,7 +458,7 @@ class Server:
         return self._stopped is not None and self._stopped.is_set()
 
     async def wait_stopped(self) -> None:
-        """Return when the server has stopped, whoever stopped it."""
+        """Return when the server has stopped."""
         if self._stopped is not None:
             await self._stopped.wait()
 

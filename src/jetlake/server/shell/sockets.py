@@ -41,7 +41,7 @@ class ServerSockets(NamedTuple):
 
 
 def listen_all(options: Options) -> ServerSockets:
-    """Listen on every address of the options; the port for clients is the last, so that those who see it find all open.
+    """Listen on every address of the options; the port for clients is the last, so that all are open once it is.
 
     Raises:
         ConfigError: a host name is unknown, or an address is taken or belongs to another machine.

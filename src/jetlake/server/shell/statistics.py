@@ -69,7 +69,7 @@ class ServerStatistics:
 
 
 class Defects:
-    """Internal errors, which should never happen: each is one line in the log, and the server goes on.
+    """Internal errors, which should never happen: each is one line in the log, and the server continues.
 
     Attributes:
         count: how many there were.

@@ -12,7 +12,7 @@ from jetlake.store.files.disk import Disk
 __all__ = ["ASIDE_SUFFIX", "SMALL_FILE_BYTES_MAX", "read_file", "replace_file", "sync_file", "write_file"]
 
 ASIDE_SUFFIX = ".tmp"
-"""Ends the names of files that are not finished; whoever finds one after a crash may remove it."""
+"""The suffix of unfinished files, which may be removed after a crash."""
 SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
 """A file that is read whole and is longer than this was not written by the store."""
 
@@ -55,7 +55,7 @@ def write_file(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def sync_file(disk: Disk, path: Path) -> None:
-    """Return when what was written to a file is safe.
+    """Return when everything written to a file is durable.
 
     Raises:
         OSError: the disk refused.

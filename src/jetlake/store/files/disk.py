@@ -48,11 +48,11 @@ class Disk(Protocol):
         ...
 
     def data_size(self, handle: int) -> int:
-        """Return how long the file is without what was never written at its end."""
+        """Return the length of the file without an unwritten hole at its end."""
         ...
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
-        """So many bytes from there; fewer only at the end of the file."""
+        """This many bytes from there; fewer only at the end of the file."""
         ...
 
     def write(self, handle: int, data: bytes, offset: int) -> None:
@@ -64,7 +64,7 @@ class Disk(Protocol):
         ...
 
     def begin_writeback(self, handle: int, offset: int, size: int) -> None:
-        """Begin to make so many bytes safe, which only `sync` promises: one that follows has less to wait for.
+        """Begin to make this many bytes safe, which only `sync` promises: one that follows has less to wait for.
 
         What is refused here may be lost, and unknown to the next `sync`.
         """
@@ -79,7 +79,7 @@ class Disk(Protocol):
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename a file or folder; a file takes the place of what was there."""
+        """Rename a file or folder; an existing file is replaced."""
         ...
 
     def remove(self, path: Path) -> None:

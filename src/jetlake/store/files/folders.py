@@ -1,4 +1,4 @@
-"""The folders of streams and consumers within one: their names, those that are there, and those being removed."""
+"""The folders of streams and consumers within one: their names, the existing ones, and the ones being removed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _escape = re.compile(r"[^A-Za-z0-9_$=-]")
 
 
 def folder_name(name: str) -> str:
-    """Return a name as that of a folder: it stays within its parent, and different names stay different.
+    """Return a name escaped for a folder: it stays within its parent, and different names stay different.
 
-    Where names ignore case, those that differ only in it are told apart by a hash.
+    Where names ignore case, names that differ only in it are distinguished by a hash.
     """
     plain, hashed = folder_names(name)
     same_for_others = plain != plain.lower() or plain in platform.DEVICE_NAMES
@@ -43,7 +43,7 @@ def folder_names(name: str) -> tuple[str, str]:
 
 
 def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> list[Path]:
-    """Return the folders of streams or consumers in a folder, without those that are being removed."""
+    """Return the folders of streams or consumers in a folder, except the ones being removed."""
     if not is_there(disk, path):
         return []
     try:
@@ -98,10 +98,10 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
             return
         remove_all(disk, path)
     except OSError as error:
-        # It is in nobody's way.
+        # It does no harm.
         note(f"{path} was being removed, and the rest of it stays: {error.strerror}")
         return
-    note(f"Removed {path}, the rest of what was deleted before the last stop")
+    note(f"Removed {path}, the rest of a folder that was deleted before the last stop")
 
 
 def free_name(disk: Disk, path: Path) -> Path:

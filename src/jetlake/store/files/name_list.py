@@ -83,7 +83,7 @@ class NameList:
                 self._strike()
 
     def _strike(self) -> None:
-        """Overwrite the beginning of each line that names what was struck off."""
+        """Overwrite the beginning of each line with a removed name."""
         data = b"\n" + read_file(self._disk, self._path)
         handle = self._disk.open(self._path)
         try:

@@ -1,4 +1,4 @@
-"""The names that the store writes itself: whatever else lies in its folders belongs to somebody else and stays.
+"""The names that the store writes itself: whatever else lies in its folders belongs to another program and stays.
 
 The reasons are in decision 13 (docs/decisions).
 """
@@ -72,7 +72,7 @@ ACCOUNT = Layout(r"streams\.list(\.tmp)?", {"streams": STREAMS})
 
 
 def foreign_names(layout: Layout, kinds: dict[str, Kind]) -> list[str]:
-    """Return those of a folder's names that the store did not write; symbolic links are never its own."""
+    """Return the names in a folder that the store did not write; symbolic links are never its own."""
     return [name for name, kind in kinds.items() if not layout.has(name, kind)]
 
 

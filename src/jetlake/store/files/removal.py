@@ -110,7 +110,7 @@ class Remover:
         """Remove some files.
 
         Raises:
-            StoreError: the disk refused; what is left of the folder concerned is removed at the next start.
+            StoreError: the disk refused; the next start removes the rest of the folder.
         """
         left = _STEP
         while left > 0 and self._paths:
@@ -127,7 +127,7 @@ class Remover:
 
 
 def remove_tree(disk: Disk, path: Path, count_max: int) -> int:
-    """Remove a folder with all that is in it, of a link only the link, but no more than so many files and folders.
+    """Remove a folder with all that is in it, of a link only the link, but no more than this many files and folders.
 
     Returns:
         How many more may be removed; 0 when the folder is not gone.

@@ -14,7 +14,7 @@ __all__ = ["UnsyncedNames"]
 class UnsyncedNames:
     """Remembers the folders whose names have changed since they were synced.
 
-    All folders of a server share one: whoever relies on a name relies on those of the folders above it as well, and one
+    All folders of a server share one: a name is durable only when the names of the folders above it are, and one
     sync of a folder serves all who have changed a name in it.
     """
 
@@ -49,7 +49,7 @@ class UnsyncedNames:
                 self._changes.pop(path, None)
 
     def sync(self, folder: Path) -> None:
-        """Return when the names in the folder, its own and those of the folders above it are safe.
+        """Return when the names in the folder, its own name and the names of the folders above it are durable.
 
         Raises:
             OSError: the disk refused.

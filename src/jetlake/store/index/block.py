@@ -25,7 +25,7 @@ class SpilledRows(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         rows: how many rows there are.
-        last_sequence: that of the last row.
+        last_sequence: of the last row.
         first_time_ns, last_time_ns: the times of the first and the last row.
         Bloom filter: of the subjects that the rows have, see `postings.bloom_filter`.
     """
@@ -100,7 +100,7 @@ class Block(ABC):
         """Return what stays in memory when the columns are released, which must be there now.
 
         Args:
-            Bloom filter: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
+            bloom: a Bloom filter of the living rows' subjects, and perhaps more; None to make one.
         """
         if bloom is None:
             bloom = bloom_filter(set(compress(self.subject_ids, self.live)))
@@ -131,7 +131,7 @@ class Block(ABC):
         """Return the size of a living row and its subject's number.
 
         Args:
-            numbers: those of all subjects.
+            numbers: of all subjects.
         """
         return self.sizes[row], self.subject_ids[row]
 
@@ -220,7 +220,7 @@ class Block(ABC):
         """Return the messages of these living rows: as many as fit, at least one."""
 
     def fitting(self, rows: list[int], max_bytes: int) -> list[int]:
-        """As many of these rows as fit into so many bytes, at least one."""
+        """As many of these rows as fit into this many bytes, at least one."""
         sizes = self.sizes
         total = 0
         for position, row in enumerate(rows):

@@ -24,9 +24,9 @@ _GROUP = 1024
 _NEWEST_ROWS = 64
 """How many rows are looked at for the newest of a pattern, before its subjects are."""
 _NEIGHBOURS_MAX = 8 * 1024
-"""How many rows of a block are taken out at once, of few subjects."""
+"""How many rows of a block are removed at once, of few subjects."""
 _RECOUNTED_AT_ONCE = 32
-"""How many blocks are counted anew before others go first, while a subject may count a message too many."""
+"""How many blocks are recounted before others go first, while a subject may count a message too many."""
 
 BlockType = TypeVar("BlockType", bound=Block)
 
@@ -37,8 +37,8 @@ class Index(Generic[BlockType]):
     Attributes:
         blocks: in the order of their sequences; the last one is `active`, to which rows are appended.
         starts: the first sequence of each block.
-        hooks: told of each message that is taken out.
-        unread: rows that were taken out though the disk did not tell their sizes and subjects, which still count; a
+        hooks: notified of each message that is removed.
+        unread: rows that were removed though the disk did not tell their sizes and subjects, which still count; a
             block with such rows is emptied when these are settled.
         on_emptied: called with a block whose last living row has died.
     """
@@ -99,7 +99,7 @@ class Index(Generic[BlockType]):
         return (block, row) if row >= 0 and block.live[row] else None
 
     def lose_unread(self, block: BlockType, rows: list[int], live_bytes: int) -> None:
-        """Take out rows of a spilled block of which nothing is known but that they lived.
+        """Remove rows of a spilled block of which nothing is known but that they lived.
 
         Args:
             live_bytes: what the other living rows of the block take.
@@ -121,11 +121,11 @@ class Index(Generic[BlockType]):
 
     @property
     def is_counted(self) -> bool:
-        """Whether every message that died is told from those of its subject that live."""
+        """Whether the per-subject counters are exact."""
         return not self.unread and not self.subjects.spilled.is_recounting
 
     def recount_step(self) -> bool:
-        """Go on to count spilled messages anew; False when that is not due, or the disk does not let it."""
+        """Continue to recount spilled messages; False when that is not due, or the disk does not let it."""
         if self.unread or not self.subjects.spilled.is_recounting:
             return False
         try:
@@ -142,7 +142,7 @@ class Index(Generic[BlockType]):
         return self.time_of(self.first_sequence)
 
     def time_of(self, sequence: int) -> int:
-        """Return the time of a message, or that of its block where the disk does not tell; 0 when it is not there."""
+        """Return the time of a message, or of its block when the disk refuses; 0 when there is no such message."""
         found = self.locate(sequence)
         if found is None:
             return 0
@@ -181,7 +181,7 @@ class Index(Generic[BlockType]):
                 yield from map(block.sequence_of, block.live_rows(start, min(start + _GROUP, last)))
 
     def newest(self, count: int) -> int:
-        """Return the sequence from which on there are so many messages (or all, if there are fewer)."""
+        """Return the first sequence of the newest `count` messages, or of all if there are fewer."""
         if count >= self.messages:
             return self.first_sequence
         if not self.deleted_count:
@@ -195,7 +195,7 @@ class Index(Generic[BlockType]):
         return self.last_sequence + 1
 
     def newest_bytes(self, limit: int, rows_max: int = sys.maxsize) -> int:
-        """Return the sequence from which on the messages take at most so many bytes.
+        """Return the first sequence of the newest messages that take at most `limit` bytes.
 
         Args:
             rows_max: of how many rows of one block the sizes are added up; where that does not do, an earlier sequence
@@ -207,7 +207,7 @@ class Index(Generic[BlockType]):
                 excess -= block.live_bytes
                 continue
             counted, sizes = block.live_bytes, block.sizes
-            # Reading the sizes may settle rows that were taken out unread.
+            # Reading the sizes may settle rows that were removed unread.
             excess -= counted - block.live_bytes
             row = block.next_live(0)
             while row >= 0 and excess > 0 and rows_max:
@@ -228,7 +228,7 @@ class Index(Generic[BlockType]):
         return count
 
     def end_of_few(self, sequence: int, subjects_max: int) -> int:
-        """Return a sequence up to this one, below which there are messages of about so many subjects, or fewer.
+        """Return a sequence up to this one, with messages of at most about `subjects_max` subjects below it.
 
         Raises:
             StoreError: the disk does not tell which subjects they have.
@@ -383,7 +383,7 @@ class Index(Generic[BlockType]):
             self._kill_unread(block, row)
             return
         if not block.live[row]:
-            # The columns had to be read anew, and the message turned out to be lost.
+            # The columns had to be read again, and the message turned out to be lost.
             return
         subject = self.subjects.numbers.names[number]
         block.live[row] = 0
@@ -407,7 +407,7 @@ class Index(Generic[BlockType]):
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
             try:
-                # Read first: columns that have to be read anew may show that messages are lost. And together, since
+                # Read first: columns that have to be read again may show that messages are lost. And together, since
                 # whatever else is read may take their place in memory.
                 columns = (block.sizes, block.subject_ids) if keeps_some else None
             except StoreError:
@@ -453,7 +453,7 @@ class Index(Generic[BlockType]):
             self.hooks.on_purged()
 
     def _forget_unread(self) -> None:
-        """Count nothing more of what was taken out unread: nothing else is there any more."""
+        """Subtract the messages that were removed unread: no other messages are left."""
         unread, self.unread = self.unread, {}
         for block in unread:
             self.bytes -= block.live_bytes
@@ -461,7 +461,7 @@ class Index(Generic[BlockType]):
             self.on_emptied(block)
 
     def resolve_unread(self, block: BlockType) -> None:
-        """Count sizes and subjects of messages no more that were taken out while the disk did not tell them."""
+        """Subtract sizes and subjects of messages that were removed while they could not be read."""
         for row in self.unread.pop(block, ()):
             block.live_bytes -= block.sizes[row]
             self.bytes -= block.sizes[row]

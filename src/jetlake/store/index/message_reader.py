@@ -107,7 +107,7 @@ class MessageReader(Generic[BlockType]):
         if messages and (cut or not complete):
             return Run(messages, messages[-1].sequence + 1)
         if sequences and not messages:
-            # What was found turned out to be lost.
+            # The messages found turned out to be lost.
             literal = SubjectFilter((self._index.subjects.numbers.names[number],))
             return MessageReader.read(self, start, literal, max_messages, max_bytes, end)
         return Run(messages, end + 1)
@@ -147,7 +147,7 @@ class MessageReader(Generic[BlockType]):
     def _read_several(
         self, passing: set[int] | tuple[int, ...], start: int, end: int, max_messages: int, max_bytes: int
     ) -> Run:
-        """Look at row after row; after a long stretch without a hit, ask each subject where it goes on."""
+        """Look at row after row; after a long stretch without a hit, ask each subject where it continues."""
         numbers = passing if isinstance(passing, set) else set(passing)
         index = self._index
         messages: list[StoredMessage] = []

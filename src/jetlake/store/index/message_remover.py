@@ -21,9 +21,9 @@ __all__ = ["MessageRemover", "RemovalLog"]
 
 # How many subjects a step of a purge looks at.
 _STEP_SUBJECTS = 1024
-# How many messages that grew too old go at once, where nobody is told of each.
+# How many messages that grew too old go at once, when there is no hook for single messages.
 _AGED_AT_ONCE = 4 * BULK_REMOVAL
-# More neighbours than this go block by block, where nobody is told of each.
+# More neighbours than this go block by block, when there is no hook for single messages.
 _ONE_BY_ONE_MAX = 64
 
 ErasedBlock = TypeVar("ErasedBlock", bound=Block, contravariant=True)
@@ -49,7 +49,7 @@ class RemovalLog(Protocol[ErasedBlock]):
         ...
 
     def removed_below(self, sequence: int) -> None:
-        """Forget what was lost below a sequence: it would be gone now if it had not been lost."""
+        """Count lost messages below a sequence as removed."""
         ...
 
     def erase(self, block: ErasedBlock, row: int, sequence: int) -> None:
@@ -193,7 +193,7 @@ class MessageRemover(Generic[BlockType]):
         return removed
 
     def enforce_in_steps(self, limits: StoreLimits, step: int) -> Steps[int]:
-        """Remove the oldest messages until the limits but that of age hold, about `step` of them at a time."""
+        """Remove the oldest messages until all limits except the age limit hold, about `step` of them at a time."""
         index = self._index
         with suppress(StoreError):
             self._log.flush_appends()
@@ -203,7 +203,7 @@ class MessageRemover(Generic[BlockType]):
         if limits.max_per_subject > 0:
             count += yield from self._enforce_per_subject(limits.max_per_subject, step)
             self._enforced_per_subject = limits.max_per_subject
-            self._enforced_sequence = last  # What was appended meanwhile is looked at by the next `enforce`.
+            self._enforced_sequence = last  # Messages appended meanwhile are left to the next `enforce`.
         while 0 < limits.max_messages < index.messages:
             end = index.newest(limits.max_messages)
             while index.first_sequence < end:
@@ -245,20 +245,20 @@ class MessageRemover(Generic[BlockType]):
         return self._remove_many(sorted(aged), True)
 
     def _over_subject_limit(self, limit: int) -> list[int]:
-        """Return the oldest messages of subjects that have more than the limit, of those that may have changed."""
+        """Return the oldest messages of changed subjects that have more than the limit."""
         if 0 < self._enforced_per_subject <= limit:
             return self._over_limit(self._index.subjects_above(self._enforced_sequence), limit)
         return self._over_limit(range(len(self._index.subjects.tails)), limit)  # one that is free has no message
 
     def _over_limit(self, numbers: Iterable[int], limit: int, at_most: int = sys.maxsize) -> list[int]:
-        """Return the oldest messages of those of these subjects that have more than the limit, about so many."""
+        """Return about `at_most` of the oldest messages of the subjects that have more than the limit."""
         subjects = self._index.subjects
         is_counted = self._index.is_counted
         over: list[int] = []
         for number in numbers:
             excess = subjects.count(number) - limit
             if excess > 0 and not is_counted:
-                # Some of them may have died; those that live are all that the limit is about.
+                # Some of the counted messages may have died; only living ones count for the limit.
                 excess = len(subjects.from_(number, 0, excess + limit)) - limit
             if excess == 1:
                 # The usual case, which needs no postings.
@@ -301,7 +301,7 @@ class MessageRemover(Generic[BlockType]):
             spilled += yield from subjects.spilled.sequences_in(block, numbers, below)
             at = block.first + 1
         if spilled:
-            found = yield from sort_in_steps(spilled + found)  # Those that are there twice are removed once.
+            found = yield from sort_in_steps(spilled + found)  # Duplicates are removed once.
         yield
         for group in drained(found, step):
             count += self._remove_many(group, follows_append)
@@ -318,7 +318,7 @@ class MessageRemover(Generic[BlockType]):
         return bool(numbers)
 
     def _oldest_kept(self, numbers: array[int], end: int, keep: int) -> Steps[int]:
-        """Find the oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
+        """Find the oldest of the newest `keep` messages of these subjects below a sequence; 0 when there are fewer."""
         spilled = self._index.subjects.spilled
         newest = yield from self._matching_here(numbers, end)
         for block in reversed(spilled.blocks_with(numbers)):
@@ -423,4 +423,4 @@ class MessageRemover(Generic[BlockType]):
             StoreError: the sequence is too high.
         """
         if sequence > max(SEQUENCE_MAX, self._index.last_sequence + 1):
-            raise StoreError(f"go on at sequence {sequence}", f"the highest one is {SEQUENCE_MAX}")
+            raise StoreError(f"continue at sequence {sequence}", f"the highest one is {SEQUENCE_MAX}")

@@ -32,7 +32,7 @@ def pack_sequences(sequences: array[int] | None, first: int) -> Steps[bytes]:
     """Return which sequences have a row, in few bytes; none when all have one.
 
     Args:
-        first: that of the block.
+        first: the block's first sequence.
     """
     if not sequences:
         return b""

@@ -39,7 +39,7 @@ class Postings:
 
     Attributes:
         numbers: the subjects' numbers, ascending.
-        sequences: those of the first number, then those of the second, ascending within a group; some may be dead.
+        sequences: of the first number, then of the second, and so on, each ascending; some may be dead.
         earlier: how many sequences of each subject were spilled before this block; None when that is not known.
     """
 
@@ -91,7 +91,7 @@ class Postings:
         self.earlier.extend(more.earlier)
 
     def only(self, is_living: Callable[[int], bool]) -> Postings:
-        """Return the same without sequences that are dead; how many were spilled before is not told."""
+        """Return the same without dead sequences, and without the counts of earlier ones."""
         rows = ((number, each) for position, number in enumerate(self.numbers) for each in self.at(position))
         return Postings.of_rows(row for row in rows if is_living(row[1]))
 
@@ -163,7 +163,7 @@ def gather_in_steps(
 
 
 def bloom_filter(numbers: Iterable[int]) -> bytes:
-    """Return a Bloom filter of bits by which most blocks without a subject are told from those that may have it."""
+    """Return a Bloom filter of subjects: blocks that certainly lack a subject need not be searched."""
     bloom = bytearray(BLOOM_BYTES)
     add_to_bloom(bloom, numbers)
     return bytes(bloom)

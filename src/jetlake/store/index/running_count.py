@@ -19,7 +19,7 @@ _RESTARTS_MAX = 3
 class RunningCount:
     """How many messages from a sequence on pass a filter, counted in steps.
 
-    Whoever runs it reports between the steps what is removed; appends are found by themselves.
+    Between the steps it must be notified of removals; it finds appended messages by itself.
     """
 
     def __init__(self, index: Index[Any], first_sequence: int, subject_filter: SubjectFilter) -> None:
@@ -42,7 +42,7 @@ class RunningCount:
             yield from self._count_subjects()
             rows = _ROWS_PER_STEP
             while last < index.last_sequence and not self._is_stale:
-                # Those that were stored meanwhile; more and more of them at a time, or they might never be all.
+                # Messages stored meanwhile; more at a time with each step, so that the count ends.
                 start, last = last + 1, min(last + rows, index.last_sequence)
                 self._count_rows(start, last)
                 rows *= 2

@@ -41,7 +41,7 @@ class SequenceList:
         return chunk
 
     def remove(self, sequence: int) -> None:
-        """Take out a sequence; one that is not there is no error."""
+        """Remove a sequence; one that is not there is no error."""
         position = bisect_right(self.starts, sequence) - 1
         if position < 0:
             return
@@ -55,7 +55,7 @@ class SequenceList:
             del self.chunks[position], self.starts[position]
 
     def remove_below(self, sequence: int) -> None:
-        """Take out every sequence below this one."""
+        """Remove every sequence below this one."""
         position = max(bisect_right(self.starts, sequence) - 1, 0)
         if not self.chunks:
             return

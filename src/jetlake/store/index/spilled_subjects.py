@@ -50,7 +50,7 @@ class SpilledSubjects:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._starts: list[int] = []
-        # New counts for all blocks below a sequence, while messages are counted anew.
+        # New counts for all blocks below a sequence, while messages are recounted.
         self._recounted: array[int] | None = None
         self._recounted_end = 0
         self.end = 0
@@ -63,7 +63,7 @@ class SpilledSubjects:
     # Changes
 
     def add(self, block: Block, postings: Postings, end: int) -> None:
-        """Take over a block whose sequences reach up to `end`; its postings tell those that live."""
+        """Take over a block whose sequences reach up to `end`; its postings have the living ones."""
         self.add_block(block, end)
         self._count(postings)
 
@@ -74,10 +74,10 @@ class SpilledSubjects:
         self.end = end
 
     def add_sequences(self, number: int, first: int, last: int, count: int, spilled: int) -> None:
-        """Count so many living sequences of one subject in the newest block, from the first to the last.
+        """Count this many living sequences of one subject in the newest block, from the first to the last.
 
         Args:
-            spilled: how many of its sequences were ever spilled, with those that have died in the newest block.
+            spilled: how many of its sequences were ever spilled, dead ones of the newest block included.
         """
         if not self.counts[number]:
             self.lows[number] = first
@@ -91,7 +91,7 @@ class SpilledSubjects:
         self.make_room(postings.numbers[-1] + 1)
         counts, spilled, lows, highs = self.counts, self.ever_spilled, self.lows, self.highs
         sequences = postings.sequences
-        # The running count goes on from the block's own: blocks before it may have been dropped, or read anew.
+        # The running count continues from the block's own: blocks before it may have been dropped, or read again.
         earlier = postings.earlier or [spilled[number] for number in postings.numbers]
         start = 0
         for number, count, before in zip(postings.numbers, postings.counts, earlier, strict=True):
@@ -103,7 +103,7 @@ class SpilledSubjects:
             highs[number] = sequences[start - 1]
 
     def make_room(self, numbers: int) -> None:
-        """Have counters for so many subjects."""
+        """Have counters for this many subjects."""
         missing = numbers - len(self.counts)
         if missing > 0:
             for column in (self.counts, self.ever_spilled, self.lows, self.highs):
@@ -125,7 +125,7 @@ class SpilledSubjects:
         self.counts, self.ever_spilled, self.lows, self.highs = counts, spilled, lows, highs
 
     def drop(self, block: Block) -> None:
-        """Take out a block without a living row."""
+        """Remove a block without a living row."""
         position = self.blocks.index(block)
         del self.blocks[position], self._starts[position]
 
@@ -134,7 +134,7 @@ class SpilledSubjects:
         self.remove_many(number, 1, sequence)
 
     def remove_many(self, number: int, count: int, last: int) -> None:
-        """Count so many messages of one subject that died in one block, up to a sequence."""
+        """Count this many messages of one subject that died in one block, up to a sequence."""
         self.counts[number] -= count
         if self._recounted is not None and last < self._recounted_end:
             self._recounted[number] -= count
@@ -147,10 +147,10 @@ class SpilledSubjects:
         for column in (self.counts, self.ever_spilled, self.lows, self.highs):
             del column[:]
 
-    # Counting anew
+    # Recounting
 
     def begin_recount(self) -> None:
-        """Begin to count all messages anew, after some died whose subjects are not known: they count until its end."""
+        """Begin to recount all messages, after some with unknown subjects died; these are counted until the end."""
         self._recounted, self._recounted_end = array("Q"), 0
 
     @property
@@ -159,7 +159,7 @@ class SpilledSubjects:
         return self._recounted is not None
 
     def recount_block(self) -> None:
-        """Count the next block anew by its postings; behind the last one the new counts take the place of the old.
+        """Recount the next block by its postings; after the last block the new counts replace the old.
 
         Raises:
             StoreError: the disk does not give the postings back.
@@ -353,7 +353,7 @@ def _posted(block: Block, postings: Postings | None, numbers: Sequence[int]) -> 
     """Yield what a block's postings have of these subjects, of some subjects at a time.
 
     Args:
-        postings: None when few subjects are to be looked up.
+        postings: None when few subjects are looked up.
     """
     if postings is None:
         yield [block.posted(number).sequences for number in numbers]
@@ -373,7 +373,7 @@ def _is_among(numbers: Sequence[int], number: int) -> bool:
 
 
 def _living(block: Block, sequences: array[int]) -> list[int]:
-    """Return those of a block's sequences that live."""
+    """Return the living ones of a block's sequences."""
     if block.live_count == block.row_count:
         return list(sequences)
     return [sequence for sequence in sequences if block.lives(sequence)]

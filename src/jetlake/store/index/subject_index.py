@@ -105,7 +105,7 @@ class SubjectIndex:
         return numbers
 
     def remove(self, number: int, sequence: int) -> None:
-        """Take out one sequence; a subject without sequences goes."""
+        """Remove one sequence; a subject without sequences goes."""
         tail = self.tails[number]
         if sequence < self.spilled.end and not 0 < self._first_here(number) <= sequence:
             self.spilled.remove(number, sequence)
@@ -129,20 +129,20 @@ class SubjectIndex:
             self._normalize_tail(number, tail)
 
     def remove_below(self, number: int, sequence: int) -> None:
-        """Take out all sequences of a subject below this one, but for those in spilled blocks."""
+        """Remove all sequences of a subject below this one, but for those in spilled blocks."""
         self._cut_below(number, sequence)
         if not self.tails[number]:
             self._release_unused(number)
 
     def remove_spilled(self, counts: Mapping[int, int], below: int) -> None:
-        """Take out so many sequences of each of these subjects, all in one spilled block and below this one."""
+        """Remove this many sequences of each of these subjects, all in one spilled block and below this one."""
         for number, count in counts.items():
             self.spilled.remove_many(number, count, below - 1)
             if not self.tails[number]:
                 self._release_unused(number)
 
     def _cut_below(self, number: int, sequence: int) -> tuple[int, int]:
-        """Cut a tail, and what came before it, below a sequence; the last one that was cut off, and how many."""
+        """Cut the tail and the older list below a sequence; return the last sequence cut off, and how many."""
         older = self.older.get(number)
         last = count = 0
         if older is not None:
@@ -198,7 +198,7 @@ class SubjectIndex:
         """Return what the tails of subjects hold below a sequence, as postings, and the subjects themselves.
 
         Args:
-            numbers: ascending; those that are free have nothing.
+            numbers: ascending; free numbers have nothing.
         """
         present: array[int] = array("I")
         counts: array[int] = array("I")
@@ -237,7 +237,7 @@ class SubjectIndex:
         self._spill = self._spill_in_steps(postings, block, end)
 
     def spill_step(self) -> bool:
-        """Go on with spilling; False when nothing was begun."""
+        """Continue spilling; False when nothing was begun."""
         if self._spill is None:
             return False
         if next(self._spill, True):
@@ -258,7 +258,7 @@ class SubjectIndex:
             if start:
                 yield
             if len(postings.sequences) != block.live_count:
-                # Running counts, which postings go on with, tell nothing below what has died since.
+                # Running counts, which postings continue with, tell nothing below what has died since.
                 spilled.dead_high = max(spilled.dead_high, end - 1)
             group = [column[start : start + _SPILLED_AT_ONCE] for column in columns]
             for number, count, earlier in zip(*group, strict=True):
@@ -271,7 +271,7 @@ class SubjectIndex:
                     spilled.add_sequences(number, first, *self._cut_below(number, end), earlier + count)
 
     def recount_step(self) -> None:
-        """Count the messages of one more spilled block anew; at the end, let subjects go that have no message at all.
+        """Recount the messages of one more spilled block; at the end, drop the subjects without a message.
 
         Raises:
             StoreError: the disk does not tell which messages the block has.
@@ -313,7 +313,7 @@ class SubjectIndex:
                 self.grow(number, sequence)
 
     def release_unused(self) -> None:
-        """Release every number whose subject has no message, and find those that are free."""
+        """Release every number whose subject has no message, and collect the free numbers."""
         self.spilled.make_room(len(self.tails))
         for number in positions_of(self.spilled.counts, 0, len(self.tails)):
             if not self.tails[number]:

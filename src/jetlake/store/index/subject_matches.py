@@ -147,7 +147,7 @@ class SubjectMatches:
             start = end
 
     def _remember(self, subject_filter: SubjectFilter, fresh: _Matching) -> None:
-        """Let `passing` go on from what was found in steps, and add what has changed meanwhile."""
+        """Install the matches found in steps, and apply the changes since."""
         before = self._matching.pop(subject_filter, None)
         self._held += len(fresh.ids) - (len(before.ids) if before is not None else -_weight(subject_filter))
         self._matching[subject_filter] = fresh
@@ -183,7 +183,7 @@ class SubjectMatches:
         """Note that a number came into use, or the complement of one that went out of use."""
         self._changes.append(change)
         if len(self._changes) > _CHANGES_MIN and len(self._changes) > 2 * len(self._ids):
-            # Whoever has not seen these looks at all subjects again, which are fewer.
+            # A filter that has not seen these changes matches all subjects again, which are fewer.
             self._changes_base += len(self._changes)
             self._changes = array("q")
 

@@ -47,7 +47,7 @@ class SubjectNumbers:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Unpack the names, and return what was asked for: its slot is unset."""
+            """Unpack the names when an unset slot is read."""
             if name not in ("ids", "matches", "names") or self._packed is None:
                 raise AttributeError(name)
             self._unpack_all()

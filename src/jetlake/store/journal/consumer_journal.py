@@ -20,9 +20,9 @@ class ConsumerJournal(Protocol):
 
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
-        changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
+        changes_names: whether a sync creates, renames or removes files.
         failure: set when a sync fails: nothing more is written before `retry` and another sync.
-        state_source: gives the whole present state when the journal wants to begin anew.
+        state_source: gives the whole present state when the journal wants to start over.
         is_lost: whether `load` found nothing of a journal that was there.
     """
 
@@ -79,10 +79,10 @@ class ConsumerJournal(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what was recorded since the last flush, with one write.
+        """Write the entries recorded since the last flush, with one write.
 
         Raises:
-            StoreError: the disk refused; what was told is kept and tried again with the next flush.
+            StoreError: the disk refused; the entries are kept for the next flush.
         """
         ...
 

@@ -18,13 +18,13 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         delivered_consumer, delivered_stream: the last consumer sequence, and the highest stream sequence handed out.
         floor_consumer, floor_stream: everything up to here is acknowledged.
         pending: stream sequence to consumer sequence of the first delivery, time of the last, and their number.
-        deliveries: how often a message was delivered, for those that were delivered again or are exhausted; one that
+        deliveries: delivery counts of messages that were redelivered or are exhausted; one that
             is here and not pending was delivered as often as allowed.
-        uncertain: stream sequences, ascending, as (first, last), whose deliveries a damaged record must have told of:
+        uncertain: stream sequences, ascending, as (first, last), whose deliveries were in a damaged record:
             they count as delivered and are neither acknowledged nor known to be pending, so that they have to be
             delivered again if they are the consumer's.
-        lost_track: consumer sequences were skipped, so that deliveries must have been told of in records that are lost.
-        latest_ns: when the last delivery was that a record of its own tells of; 0 when none does.
+        lost_track: consumer sequences were skipped: the records of some deliveries are lost.
+        latest_ns: when the last delivery was that a record of its own describes; 0 when none does.
     """
 
     delivered_consumer: int = 0
@@ -74,7 +74,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
 
     def acknowledge(self, first: int, last: int) -> None:
         """Apply acknowledgements."""
-        # What was not delivered cannot be done: a record is missing.
+        # An acknowledged message must have been delivered: a record is missing.
         self._reach(last, is_gap=True)
         if last - first > len(self.pending) + len(self.deliveries):
             for held in (self.pending, self.deliveries):

@@ -37,10 +37,10 @@ class FileJournal(ConsumerJournal):
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
         owner: names the stream and consumer, so that another's journal is not believed.
-        note: told when a journal was there and no file tells where the consumer stood.
+        note: logs that the files of a journal do not have the consumer's state.
         before_write: called before a file is made.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
-        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+        is_gone: whether the folder was moved away, so that its content need not be durable.
         names: what is in the folder; None = `load` looks.
     """
 
@@ -78,7 +78,7 @@ class FileJournal(ConsumerJournal):
         self._size = 0
         self._began_with = 0
         self._is_closed_safely = True  # whether the file ends with the record that says so
-        # What was recorded since the last flush.
+        # The entries recorded since the last flush.
         self._entries = JournalEntries()
         self._replacement: ConsumerState | None = None
         # The lock guards what the thread that syncs touches as well.
@@ -95,7 +95,7 @@ class FileJournal(ConsumerJournal):
         self.is_lost = False
         self._is_rewritten = False
         self._is_discarded = False
-        self._adopted = b""  # what a file holds of which nobody knows whether it is safe
+        self._adopted = b""  # the content of a file that may not be durable
 
     # Recording
 
@@ -143,7 +143,7 @@ class FileJournal(ConsumerJournal):
         if self.failure is None:
             self.flush()
             return
-        # Nobody knows what the file holds: the whole state goes to a new one.
+        # It is unknown what the file holds: the whole state goes to a new one.
         state = self.state_source() if self.state_source is not None else None
         if state is None:
             raise self.failure
@@ -325,7 +325,7 @@ class FileJournal(ConsumerJournal):
         if numbers or self._is_begun:
             self.is_lost = True
             reason = "can be read" if numbers else "is there any more"
-            self._note(f"No journal in {self._folder} {reason}: the consumer begins anew, and messages come again")
+            self._note(f"No journal in {self._folder} {reason}: the consumer starts over, and messages come again")
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:
@@ -335,7 +335,7 @@ class FileJournal(ConsumerJournal):
         if key is None:
             return None
         if journal_format.owner_of(data) not in (self._owner, 0):
-            raise StoreError("read the consumer's journal", f"{self._path(number)} is that of another consumer")
+            raise StoreError("read the consumer's journal", f"{self._path(number)} belongs to another consumer")
         seed = journal_format.seed_of(key, number)
         records, end = journal_format.read_records(data, seed)
         state = replay(records)
@@ -371,11 +371,11 @@ class FileJournal(ConsumerJournal):
         except OSError as error:
             self.failure = StoreError.of("make the consumer's journal safe", error)
         except StoreError:
-            # The failure is remembered and told with the first flush.
+            # The failure is remembered and raised by the first flush.
             pass
 
     def _write_again(self, number: int, adopted: bytes) -> None:
-        """Write what was found over itself: a sync that failed before may have dropped it, and the next not know."""
+        """Rewrite the content found: a failed sync may have dropped it, and the next sync would not report that."""
         if adopted:
             handle = self._disk.open(self._path(number))
             try:

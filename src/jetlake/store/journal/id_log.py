@@ -118,11 +118,11 @@ class IdLog:
         return entries
 
     def _is_own(self, data: bytes) -> bool:
-        """Return whether a file begins as those of the stream do, or a crash left it before it did."""
+        """Return whether a file has the stream's header, or a crash cut the header off."""
         return data.startswith(self._header) if len(data) >= _HEADER_BYTES else self._header.startswith(data)
 
     def adopt(self, entries: list[IdEntry]) -> None:
-        """Write those of the loaded ids that still count to a new file, and remove the files they come from.
+        """Write the loaded ids that still count to a new file, and remove the old files.
 
         A failed sync may have left them in doubt; and ids of messages that were never stored must not stay.
         """
@@ -153,10 +153,10 @@ class IdLog:
         """Hand everything appended to the operating system.
 
         Raises:
-            StoreError: the disk refused; what was appended is kept and tried again with the next flush.
+            StoreError: the disk refused; the appended ids are kept for the next flush.
         """
         if self._pending:
-            with suppress(StoreError):  # Whoever waits for the messages is told, and their ids are forgotten.
+            with suppress(StoreError):  # The publishers of the messages get the error, and their ids are forgotten.
                 self._flush_messages()
         with self._lock:
             if self._in_doubt:
@@ -197,7 +197,7 @@ class IdLog:
         """Return when everything flushed before the call is on the disk.
 
         Raises:
-            StoreError: the disk failed; the next flush writes what was not synced anew.
+            StoreError: the disk failed; the next flush rewrites the unsynced ids.
         """
         with self._sync_lock:
             with self._lock:
@@ -239,7 +239,7 @@ class IdLog:
             self._remove(number)
 
     def clear(self) -> None:
-        """Remove all files: another one has what they told."""
+        """Remove all files: another file has their content."""
         self.close()
         for number in list(self._newest_ns):
             self._remove(number)
@@ -256,7 +256,7 @@ class IdLog:
         try:
             self._disk.remove(self._path(number))
         except OSError:
-            # Nobody believes what it tells any more; it goes another time.
+            # It is ignored from now on, and removed another time.
             return
         del self._newest_ns[number]
 

@@ -32,7 +32,7 @@ ENTRY_KINDS = _KINDS + SAFE
 
 
 class JournalEntries:
-    """What was recorded since the last flush; see `ConsumerJournal` for what each call tells."""
+    """The entries recorded since the last flush; see `ConsumerJournal` for the calls."""
 
     __slots__ = ("_acks", "_deliveries", "_floor", "_position")
 
@@ -70,7 +70,7 @@ class JournalEntries:
         self._position = (consumer_seq, stream_seq)
 
     def pack(self) -> bytes:
-        """Pack what was recorded. Deliveries come first: nothing is acknowledged before it is delivered."""
+        """Pack the recorded entries. Deliveries come first: nothing is acknowledged before it is delivered."""
         entries = self._deliveries[:]
         if self._position is not None:
             entries.append(_PAIR_BODY.pack(_POSITION, *self._position))
@@ -81,7 +81,7 @@ class JournalEntries:
         return b"".join(entries)
 
     def clear(self) -> None:
-        """Forget what was recorded."""
+        """Forget the recorded entries."""
         self._deliveries.clear()
         self._acks.clear()
         self._floor = self._position = None
@@ -163,7 +163,7 @@ def encode_state(state: ConsumerState) -> bytes:
 
 
 def _decode_state(data: bytes) -> ConsumerState | None:
-    """Return the state that an entry tells of; None when it is another kind of entry."""
+    """Return the state that an entry describes; None when it is another kind of entry."""
     if data[:1] != bytes((_STATE,)):
         return None
     _, delivered_consumer, delivered_stream, floor_consumer, floor_stream, pending, deliveries, uncertain = (

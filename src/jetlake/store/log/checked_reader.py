@@ -29,7 +29,7 @@ _CHECKED_BYTES = 1024 * 1024
 
 
 class _Check:
-    """A look at a segment's bytes that goes on from step to step, as long as the segment stays the same."""
+    """The verification of a segment's digest in steps, as long as the segment does not change."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -43,7 +43,7 @@ class _Check:
 
 
 class CheckedReader(MessageReader[Segment]):
-    """Reads the messages of a log, and counts those that the disk does not return as lost."""
+    """Reads the messages of a log; messages that the disk does not return are counted as lost."""
 
     def __init__(self, index: Index[Segment], log: Log) -> None:
         super().__init__(index)
@@ -132,10 +132,10 @@ class CheckedReader(MessageReader[Segment]):
             checked: the segment that was looked at before, for the same read.
 
         Raises:
-            StoreError: nothing is wrong with the segment, for the second time: the disk gives back now this, now that.
+            StoreError: the segment was found intact twice, but the disk returns different bytes each time.
         """
         if self.check(segment, by_records=True) and segment is checked:
-            raise StoreError(f"read segment {segment.number}", "the disk does not give back the same bytes every time")
+            raise StoreError(f"read segment {segment.number}", "the disk does not return the same bytes every time")
         return segment
 
     def check_step(self, segment: Segment) -> None:
@@ -181,7 +181,7 @@ class CheckedReader(MessageReader[Segment]):
             for row in segment.live_rows(0, len(segment.live))
             if segment.offsets[row] < segment.size and good.get(segment.sequence_of(row)) != segment.offsets[row]
         ]
-        # An erased record is its own tombstone; that of the log may have been cut off by a crash.
+        # An erased record is its own tombstone; a crash may have cut off the other tombstone at the end of the log.
         erased = {first for first, last in content.tombstones if first == last}.union(content.half_erased)
         for sequence in erased.intersection(map(segment.sequence_of, damaged)):
             self._log.removals.add(sequence, sequence)

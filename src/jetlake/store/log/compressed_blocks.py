@@ -50,7 +50,7 @@ class CompressedBlocks:
         self._cached_number = -1
 
     def read(self, disk: Disk, handle: int, size: int, offset: int) -> bytes:
-        """Return so many bytes of the uncompressed file from there; zeros for blocks that are damaged.
+        """Return this many bytes of the uncompressed file from there; zeros for blocks that are damaged.
 
         Raises:
             OSError: the disk refused.

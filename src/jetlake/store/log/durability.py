@@ -24,7 +24,7 @@ _WRITEBACK_BYTES_MAX = 64 * 1024
 
 
 class RedoTail(NamedTuple):
-    """What was appended to the newest segment, for the redo log, and where it belongs."""
+    """The records appended to the newest segment, for the redo log, and their position."""
 
     key: int
     number: int
@@ -34,15 +34,15 @@ class RedoTail(NamedTuple):
 
 
 class FileSync:
-    """A sync of a log for which one open file has to be synced: whoever began it does that, and calls `end`.
+    """A sync of a log that consists of one open file: the kernel syncs the file, then `end` is called.
 
     Attributes:
         handle: the file's.
         has_ended: whether `end` was called.
-        wait: returns when the sync has ended; set by whoever syncs the file.
+        wait: returns when the sync has ended; set when the file is given to the kernel.
 
     Args:
-        end: takes the error of the sync, and returns that of the log.
+        end: takes the error of the sync, and returns the error of the log.
     """
 
     __slots__ = ("_end", "handle", "has_ended", "wait")
@@ -56,7 +56,7 @@ class FileSync:
     def end(self, error: OSError | None) -> StoreError | None:
         """Take the outcome, and return the error that the log fails with."""
         failure = self._end(error)
-        # Last: whoever waits counts on the log to know the outcome.
+        # Last: a waiting thread expects the log to have the outcome.
         self.has_ended = True
         return failure
 
@@ -68,9 +68,9 @@ class Durability:
         flushed: the number of the last flush.
         synced: the last flush that is known to be safe.
         synced_sequence: the last sequence that a sync since the store was opened made safe; 0 without one.
-        failure: set when a sync fails: nobody knows then what the disk has, until it was written anew and synced.
+        failure: set when a sync fails: the content of the disk is unknown until it was rewritten and synced.
         cuts: what could not be undone of a failed write, to be tried again before that.
-        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+        is_gone: whether the folder was moved away, so that its content need not be durable.
     """
 
     def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
@@ -116,7 +116,7 @@ class Durability:
                 if segment.size:
                     self._end = max(self._end, (segment.number, segment.size))
             self._names_changed += new_names
-            # What the redo log has tells of its sequences too.
+            # The redo log has the sequences of its entries too.
             tells_mark = last_sequence > self._last_sequence and self._redo_end <= self._safe_end
             self._last_sequence = last_sequence
         if tells_mark:
@@ -288,13 +288,13 @@ class Durability:
             self.synced = flushed
             return None
         finally:
-            # Last: a sync of another thread that does not wait takes what was flushed for safe.
+            # Last: from here on a sync in another thread does not wait, and counts on the state above.
             self._file_sync = None
 
     # The redo log
 
     def take_redo(self) -> RedoTail | None:
-        """Return what was appended since the last sync and is not in the redo log, for an entry there.
+        """Return the records appended since the last sync that are not in the redo log, for an entry there.
 
         None when only a sync makes the log durable.
         """

@@ -16,11 +16,11 @@ def links_of(sequence: int, first: int, last: int) -> int:
 
 
 def incomplete_groups(links: Iterable[tuple[int, int]], was_safe: Callable[[int], bool], *, above: int) -> list[Range]:
-    """Return what is left of groups that are not there as a whole, as (first, last).
+    """Return the remaining parts of incomplete groups, as (first, last).
 
     Args:
         links: sequence and marks of the members whose records were found, of removed ones as well.
-        was_safe: whether a sequence is missing because it, or its segment, was removed or written anew after a sync.
+        was_safe: whether a sequence is missing because it, or its segment, was removed or rewritten after a sync.
         above: up to here everything was safe: what is missing there was lost since, and alone.
     """
     runs: list[tuple[int, int, int, int]] = []  # first and last sequence, and their marks

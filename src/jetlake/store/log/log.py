@@ -1,4 +1,4 @@
-"""A stream's log on disk: messages and tombstones appended to segments, flushed, synced, and taken back on failure."""
+"""A stream's log on disk: messages and tombstones appended to segments, flushed, synced, and rolled back on failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PROBE_NAME = "mark.tmp"
 _PROBE_BYTES = 65536
 _BUSY_FLUSHES = 8
 _WORTH_DROPPING = 16 * 1024
-"""On a full disk, a segment without messages that is longer than this is given back."""
+"""On a full disk, a segment without messages that is longer than this is dropped."""
 
 
 class _WriteAttempt:
@@ -56,7 +56,7 @@ class _WriteAttempt:
         """Write what waits, and return how many bytes that was.
 
         Args:
-            tail_bytes: how much of what was written stays in memory for those who read it next.
+            tail_bytes: how much of the newest data stays in memory for readers.
 
         Raises:
             OSError: the disk refused; `cut_off` removes what it has taken.
@@ -77,7 +77,7 @@ class _WriteAttempt:
 
         Args:
             last_sequence: the last one that stays used.
-            durability: told what was cut, and what could not be.
+            durability: notes which files were cut, and which could not be.
         """
         for segment, size in zip(self.segments, self._sizes, strict=True):
             try:
@@ -91,7 +91,7 @@ class _WriteAttempt:
 
 
 class LogFiles(NamedTuple):
-    """The files of a store beside its segments, and the bound of those that are open.
+    """The files of a store beside its segments, and the bound on open files.
 
     Attributes:
         mark: the high-water mark.
@@ -172,7 +172,7 @@ class Log:
         index.on_emptied = self._emptied
 
     def resume(self) -> None:
-        """Go on behind what the index holds."""
+        """Continue after the messages in the index."""
         self._flushed_sequence = self._index.last_sequence
         self._flushed_time_ns = self._index.last_time_ns
         self.chain.resume()
@@ -241,7 +241,7 @@ class Log:
         return first
 
     def begin_group(self, count: int) -> None:
-        """Have the next so many sequences kept all together or not at all, whatever a crash does.
+        """Make the next `count` sequences atomic: after a crash all or none of them are there.
 
         They are used one by one, by `append` and `skip`, before the next flush.
 
@@ -366,7 +366,7 @@ class Log:
         try:
             self.flush()
         except StoreError:
-            # Other messages may be what was refused, and taken back; the removal is written then.
+            # The refused messages may be others, which were rolled back; then the removal is written.
             if sequence > self._flushed_sequence or self.durability.failure is not None or self.needs_flush():
                 raise
         self.use((segment,))
@@ -394,7 +394,7 @@ class Log:
         """Write everything that waits.
 
         Raises:
-            StoreError: the disk refused. The appends since the last flush are taken back, removals are kept.
+            StoreError: the disk refused. The appends since the last flush are rolled back, removals are kept.
         """
         if not self.needs_flush():
             return
@@ -440,7 +440,7 @@ class Log:
         """Write an attempt, and count it as flushed.
 
         Raises:
-            OSError: the disk refused. Nothing is counted, and the attempt must be taken back or cut off.
+            OSError: the disk refused. Nothing is counted, and the attempt must be rolled back or cut off.
         """
         if not self._is_begun:
             if self._options.before_write is not None:
@@ -468,9 +468,9 @@ class Log:
             active.file.extend(active.size, self._segment_bytes)
 
     def _make_room(self) -> bool:
-        """Write the removals that wait to a full disk, and begin anew where no message is left; whether that was done.
+        """Write waiting removals to a full disk, in a new segment if no message is left; return whether that was done.
 
-        Purges and deletes are how a user makes room: they get what files took that can be written anew.
+        Users make room by purges and deletes: files that a start can do without are removed for them.
 
         Raises:
             StoreError: the disk refuses these too.
@@ -484,7 +484,7 @@ class Log:
                 self.removals.add(active.first, self._index.last_sequence)
             self.chain.roll()
         if not self.removals.asked:
-            return False  # Nobody waits for what limits removed.
+            return False  # Removals by limits can wait.
         self._drop_spares()
         attempt = self._new_attempt()
         try:
@@ -515,13 +515,13 @@ class Log:
         return due
 
     def roll_back(self, error: StoreError) -> None:
-        """Take back what was appended since the last flush, because of an error."""
+        """Roll back the appends since the last flush, because of an error."""
         if self._unflushed:
             self._roll_back(_WriteAttempt(self._unflushed, []))
             self._report_rolled_back(error)
 
     def _roll_back(self, attempt: _WriteAttempt) -> None:
-        """Take back the appends that could not be written."""
+        """Roll back the appends that could not be written."""
         self._cut_off(attempt)
         self._group_last = 0
         index = self._index
@@ -543,7 +543,7 @@ class Log:
     # Sync
 
     def sync(self) -> None:
-        """Make safe what was flushed before the call; may run beside the thread that flushes.
+        """Make everything flushed before the call durable; may run in another thread than `flush`.
 
         Raises:
             StoreError: the disk failed, now or before.
@@ -558,7 +558,7 @@ class Log:
         self.durability.sync()
 
     def begin_file_sync(self) -> FileSync | None:
-        """Begin a sync that somebody else carries out; None when only `sync` can do what there is to do."""
+        """Begin a sync of one file that the kernel runs; None when only `sync` can make the log durable."""
         return self.durability.begin_file_sync() if self.is_prepared else None
 
     def retry(self) -> None:
@@ -569,7 +569,7 @@ class Log:
         """
         try:
             if (failure := self.durability.failure) is not None:
-                # What was appended when the sync failed has been refused: it must not be stored after all.
+                # Messages appended when the sync failed were refused to their publishers: they must not be stored.
                 self.roll_back(failure)
                 self.durability.retry()
             # Nothing may be waiting to be written: write a probe.
@@ -594,9 +594,9 @@ class Log:
                 self.files.open_files.use(segment, self._let_go)
 
     def _let_go(self, segment: Segment) -> None:
-        """Give a segment's handle back, and the mark's if nobody is about to use it.
+        """Close a segment's file, and the mark's unless it is about to be used.
 
-        What was written through a handle is synced through it: what went wrong in between is told to no other.
+        Bytes are synced through the handle that wrote them: the system reports a write error to no other handle.
         """
         durability = self.durability
         is_written = segment is self._index.active or not durability.is_safe(segment)

@@ -41,7 +41,7 @@ class Tail:
         self._size = 0
 
     def keep(self, offset: int, data: bytes, max_bytes: int) -> None:
-        """Append what was written at that offset."""
+        """Append bytes that were written at an offset."""
         self._chunks.append(data)
         self.offsets.append(offset)
         self._size += len(data)
@@ -84,7 +84,7 @@ class LogFile:
         handle: None while the file is not open.
         tail: the newest written bytes, kept in memory.
         blocks: the blocks of a compressed file, while it is open.
-        is_plain: whether the file is known not to be compressed; whoever puts a compressed one in its place says so.
+        is_plain: whether the file is known not to be compressed; set to False when a compressed file replaces it.
         ahead: the file's length, if zeros follow what is written; 0 when that is not known.
     """
 
@@ -171,13 +171,13 @@ class LogFile:
                 self.ahead = ahead
 
     def cut_zeros(self, size: int) -> None:
-        """Take back what `extend` did, unless the disk refuses."""
+        """Roll back what `extend` did, unless the disk refuses."""
         if self.ahead > size:
             with suppress(OSError):
                 self.truncate(size)
 
     def _decompress(self) -> None:
-        """Write a compressed file anew as it was, for good: what is written to it next may be acknowledged."""
+        """Rewrite a compressed file as it was, durably: the next write to it may be acknowledged."""
         if self.blocks is None:
             return
         content = self.read(self.blocks.size, 0)
@@ -194,7 +194,7 @@ class LogFile:
         self.close()
 
     def read(self, size: int, offset: int) -> bytes:
-        """Read so many bytes at an offset, or fewer where the file ends.
+        """Read this many bytes at an offset, or fewer where the file ends.
 
         Raises:
             OSError: the disk refused.

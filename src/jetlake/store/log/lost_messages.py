@@ -12,7 +12,7 @@ from jetlake.store.sequence_ranges import Range, format_ranges, ranges_of, witho
 __all__ = ["LOST_MAX", "LostMessages"]
 
 LOST_MAX = 100_000
-"""How many lost sequences are told by their number."""
+"""How many lost sequences are listed one by one."""
 
 
 class LostMessages:
@@ -39,7 +39,7 @@ class LostMessages:
         self._removed = gone
 
     def begin(self, sequences: list[int], size: int) -> None:
-        """Take over what recovery found, beside what was added; whoever calls writes the list of segments."""
+        """Take over the losses that recovery found; the caller then writes the list of segments."""
         self.sequences = sorted({*self.sequences, *sequences})
         self.bytes += size
         self._removed = []
@@ -58,7 +58,7 @@ class LostMessages:
         self._save()
 
     def report_lost_removals(self, segments: set[int]) -> None:
-        """Tell that removals may be lost, with the tombstones in these segments: nobody knows what they spoke of."""
+        """Report that removals may be lost with the damaged tombstones of these segments."""
         if segments:
             numbers = format_ranges(ranges_of(sorted(segments)))
             self._report(

@@ -1,7 +1,7 @@
 """The high-water mark: the last sequence in use, beside the log, so that a cut log never gives a sequence twice.
 
-Four slots of one sector each: two for what was written, two for what was synced, each pair written in turns, so that a
-torn write leaves the one before. Nothing waits for this file: it is there for the day when the log is not.
+Four slots of one sector each: two for the flushed sequence and two for the synced one, each pair written in turns, so
+that a torn write leaves the one before. Nothing waits for this file: it is there for the day when the log is not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MarkFile:
     """The file of the high-water mark; write errors are ignored, since the log itself has taken the messages.
 
     Attributes:
-        is_refused: whether the disk did not give back the file, which is there, when it was read.
+        is_refused: whether the disk did not return the file, which is there, when it was read.
     """
 
     def __init__(self, disk: Disk, path: Path, key: int) -> None:
@@ -56,7 +56,7 @@ class MarkFile:
         self._handle: int | None = None
         self.is_refused = False
         self._turns = [0, 0]
-        # Also of what an earlier process wrote, nobody knows whether it is safe.
+        # What an earlier process wrote may not be durable either.
         self._is_safe = False
 
     def flushed(self, last_sequence: int) -> None:
@@ -68,7 +68,7 @@ class MarkFile:
         self._write(_SYNCED, last_sequence, safe_end)
 
     def sync(self) -> None:
-        """Make what was written so far safe, as far as the disk does that."""
+        """Sync the mark, if the disk allows it."""
         if self._is_safe:
             return
         with suppress(OSError):

@@ -25,15 +25,15 @@ def write_again(segment: Segment) -> None:
     """Write the whole file over itself, for a sync that can be trusted after one that failed.
 
     Raises:
-        OSError: the disk refused, or does not give back what was written: only a start can tell what is left.
+        OSError: the disk refused, or does not return the written bytes: only a restart can find the content.
     """
     if segment.size:
         data = segment.file.read_all(segment.size)
         content = scan(data, HEADER_SIZE, segment.seed, None)
-        # What was damaged before is told as lost, and keeps nothing else from being safe.
+        # Earlier damage is already reported as lost, and does not prevent a sync of the rest.
         is_as_known = content.end == segment.size and content.damaged_bytes <= segment.damaged_bytes
         if len(data) < segment.size or not is_as_known:
-            raise OSError(errno.EIO, "it does not hold what was written", str(segment.file.path))
+            raise OSError(errno.EIO, "it does not hold the written bytes", str(segment.file.path))
         segment.file.write(data, 0)
     segment.file.truncate(segment.size)
 

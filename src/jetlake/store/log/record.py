@@ -229,7 +229,7 @@ def first_record(data: bytes) -> bytes:
 
 
 def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
-    """Return the message whose record these bytes are; None when they are none, or those of one that was erased."""
+    """Return the message whose record these bytes are; None when they are no good record, or an erased one."""
     if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data)

@@ -17,7 +17,7 @@ class Removals:
     """Ranges of removed sequences, in the order of their removal.
 
     Attributes:
-        asked: removals that somebody asked for, due at once.
+        asked: requested removals, due at once.
         held_back: removals that an append caused: the flush that wrote the append, then the range.
     """
 

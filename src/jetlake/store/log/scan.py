@@ -31,7 +31,7 @@ __all__ = ["WINDOW_BYTES", "Scan", "headers_in", "scan", "scan_long"]
 WINDOW_BYTES = 160 * 1024 * 1024
 """How much of a file is read at once: more than twice the longest record."""
 _GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
-"""When so many bytes hold no record, none follows."""
+"""When this many bytes hold no record, none follows."""
 _OFFSET_MAX = (1 << 32) - 1
 _LENGTH_MASK = HEADER_FLAG - 1
 _LINKS = FOLLOWED | PRECEDED
@@ -142,7 +142,7 @@ def scan_long(
     """Read all good records of a file that is too long to be read at once.
 
     Args:
-        read: gives so many bytes of the file, from an offset on.
+        read: gives this many bytes of the file, from an offset on.
         size: how long the file is.
     """
     found = Scan(position or 0, start)
@@ -174,7 +174,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
 
     Args:
         start: where the first record begins.
-        position: the last sequence before these records; None when nobody knows it.
+        position: the last sequence before these records; None when it is unknown.
         damaged: whether there is damage before these bytes.
     """
     is_first = position is None
@@ -318,7 +318,7 @@ def _in_order(found: Scan, start_position: int) -> Scan:
     ordered.position = ordered.sequences[-1] if kept else start_position
     left_out = set(range(len(found.sequences))).difference(kept)
     ordered.open_damage = found.open_damage or len(found.sequences) - 1 in left_out
-    # Which of two copies is the right one nobody can tell, so a gap on either side of one left out counts as missing.
+    # It is unknown which of two copies is right, so a gap on either side of one left out counts as missing.
     before, position = -1, start_position
     for row, sequence in zip(kept, ordered.sequences, strict=True):
         was_missing = any(first < sequence and position < last for first, last in found.missing)

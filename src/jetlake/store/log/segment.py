@@ -65,7 +65,7 @@ class IndexParts(msgspec.Struct, gc=False, frozen=True):
 
 
 class DamagedSegmentError(Exception):
-    """A record is not there as it was written; whoever reads must look at the whole segment first."""
+    """A record is damaged; the reader must verify the whole segment first."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment.number)
@@ -82,7 +82,7 @@ class Segment(Block):
         file: where the records are written.
         number: its place in the log.
         generation: how often it was rewritten.
-        explained: up to which sequence the last rewrite told what is gone; 0 when that is not known.
+        explained: the sequence up to which tombstones of the last rewrite cover all gaps; 0 when unknown.
         offsets: where each row's record begins.
         size: how much of the file is written and known to be good.
         end: the same with what waits to be written.
@@ -268,7 +268,7 @@ class Segment(Block):
         On an error `size` stays as it is.
 
         Args:
-            tail_bytes: how much of what was written stays in memory for those who read it next.
+            tail_bytes: how much of the newest data stays in memory for readers.
 
         Raises:
             OSError: the disk refused.
@@ -288,7 +288,7 @@ class Segment(Block):
         return len(data)
 
     def roll_back(self, size: int, last: int) -> None:
-        """Forget what waits and what was written behind `size`, and cut the file there.
+        """Drop pending records and everything written behind `size`, and truncate the file there.
 
         Args:
             last: the last sequence that stays used; tombstones of later ones are forgotten too.
@@ -463,7 +463,7 @@ def _load_span(
 def _load_before_fault(
     segment: Segment, sequences: range | array[int] | list[int], names: list[bytes]
 ) -> list[StoredMessage]:
-    """Give the messages up to the first that the disk does not give back; that one raises when it is asked for."""
+    """Return the messages before the first that the disk does not return; reading that one raises."""
     messages = [segment.load(segment.row_of(sequences[0]), names.__getitem__)]
     for sequence in sequences[1:]:
         try:

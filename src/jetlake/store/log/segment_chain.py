@@ -18,7 +18,7 @@ class SegmentNumbers:
     """The numbers that new segments get, ascending.
 
     Args:
-        following: the number after those of all segments.
+        following: the number after all segments.
         taken: numbers in the names of files, of which some may be foreign.
     """
 
@@ -43,7 +43,7 @@ class SegmentChain:
 
     Args:
         index: of the segments; its active one is the newest.
-        durability: told which files have gone.
+        durability: notes which files have gone.
         numbers: the numbers of new segments.
 
     Attributes:
@@ -59,7 +59,7 @@ class SegmentChain:
         self._numbers = numbers
 
     def resume(self) -> None:
-        """Go on behind what the index holds: make the last segment ready for the next append, or roll."""
+        """Continue behind what the index holds: make the last segment ready for the next append, or roll."""
         index = self._index
         active = index.active
         if active.spilled is None and not active.live and active.sequences is None:
@@ -74,9 +74,9 @@ class SegmentChain:
         self.seal_full()
 
     def move_on(self) -> None:
-        """Go on behind the last sequence in the newest segment, which has no row, or in another one.
+        """Continue behind the last sequence in the newest segment, which has no row, or in another one.
 
-        What the header in a file tells of the first sequence must not be far from the records that follow.
+        The first sequence in a file's header must not be far from the sequences of its records.
         """
         index = self._index
         if index.active.size and index.last_sequence - index.active.high_water > _MOVED_MAX:
@@ -106,7 +106,7 @@ class SegmentChain:
         self.full.clear()
 
     def roll_back_above(self, sequence: int) -> None:
-        """Take back the rows above a sequence and the segments begun for them, of which nothing is in the files."""
+        """Roll back the rows above a sequence and the segments begun for them, of which nothing is in the files."""
         self.full.clear()
         index = self._index
         while index.last_sequence > sequence:
@@ -115,7 +115,7 @@ class SegmentChain:
             self._drop_newest()
 
     def _roll_back_last(self, target: int) -> None:
-        """Take back the newest row, or the newest segment when it has none."""
+        """Roll back the newest row, or the newest segment when it has none."""
         index = self._index
         active = index.active
         if not active.live:

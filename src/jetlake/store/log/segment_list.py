@@ -1,9 +1,9 @@
 """The list of a log's segments, beside the folder that holds them, so that one that vanished is missed.
 
 A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
-somebody else. Where no listed segment follows a segment at once, the list tells with which sequence that one ended.
+another program. Where no listed segment follows a segment at once, the list tells with which sequence that one ended.
 The list also remembers which messages were lost, until they are removed, and which segments a crash has left with
-remains of records that nobody was promised. It is appended to, and written anew when it was damaged, a start found it
+remains of records that no client was promised. It is appended to, and rewritten when it was damaged, a start found it
 different, or more or less is lost than before.
 
 The reasons are in decision 5 (docs/decisions).
@@ -43,7 +43,7 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
         segments: each segment's first sequence, by its number.
         ends: the last sequences of segments whose successor is struck off or has not the next number, as far as known.
         lost: the lost sequences.
-        torn: the numbers of segments with remains of records that nobody was promised.
+        torn: the numbers of segments with remains of records that no client was promised.
     """
 
     key: int
@@ -61,7 +61,7 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
 class _Change(msgspec.Struct, gc=False, frozen=True):
     """A change to write: entries to append to the file, or all segments, as (number, first, end), for a new file.
 
-    Nobody waits for the news of a segment that is there: only what strikes one off must be safe.
+    An entry that lists a segment need not be durable; one that strikes a segment off must be.
     """
 
     number: int
@@ -78,7 +78,7 @@ class SegmentList:
     The log does not depend on it: where the disk refuses, segments that hold nothing stay a little longer.
 
     Attributes:
-        is_refused: whether the disk did not give back the file, which is there, when it was read.
+        is_refused: whether the disk did not return the file, which is there, when it was read.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -123,7 +123,7 @@ class SegmentList:
         count = good.index(False) if False in good else len(good)
         if any(good[count:]):
             return None
-        # A power cut may tear what was appended last: news of segments that are there, for which nobody waits.
+        # A power cut may tear the entries appended last: they list existing segments, which a start finds anyway.
         for offset in offsets[:count]:
             number, kind, first, last = _ENTRY.unpack_from(data, offset)
             if kind == _BEGUN:
@@ -138,7 +138,7 @@ class SegmentList:
                 lost.append((first, last))
         self._torn = frozenset(torn & segments.keys())
         self._key, self._segments, self._ends, self._lost, self._size = key, segments, ends, lost, len(data)
-        # One that mostly tells of what is gone is worth writing anew.
+        # A list that is mostly struck-off segments is worth rewriting.
         is_short = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
         self._is_whole = is_short and count == len(good)
         return Listed(key, dict(segments), dict(ends), lost, self._torn)
@@ -147,7 +147,7 @@ class SegmentList:
         """Take over what recovery found; the next sync writes it.
 
         Args:
-            torn: the segments in which remains were found; others, that nobody had to look at, may still have some.
+            torn: the segments in which torn records were found; segments that were not read keep their entry.
         """
         all_torn = (self._torn | (torn or set())) & segments.keys()
         known = self._key, self._segments, self._lost, self._torn
@@ -256,7 +256,7 @@ class SegmentList:
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         entries += [_ENTRY.pack(number, _TORN, 0, 0) for number, _, _ in segments if number in torn]
         data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
-        # Whole after a power cut: without it nobody could tell which segments were removed.
+        # Complete after a power cut: it alone shows which segments were removed.
         replace_file(self._disk, self._path, data)
         self._name_is_safe = True
         return len(data)
@@ -266,7 +266,7 @@ class SegmentList:
         return b"".join(_sealed(entry, offset + position * _ENTRY_SIZE, key) for position, entry in enumerate(entries))
 
     def drop(self) -> None:
-        """Give the disk back what the list takes, unless it tells of losses; the next sync writes it anew if it can."""
+        """Remove the file, unless it records losses; the next sync writes it again if the disk allows it."""
         with self._lock, suppress(OSError):
             if not self._lost:
                 self._disk.remove(self._path)

@@ -210,7 +210,7 @@ class Spiller:
         return read_offsets(self._disk, index_path(segment.file.path), segment.index_parts, segment.spilled.rows, row)
 
     def find_posted(self, segment: Segment, number: int) -> Posted | None:
-        """Return the postings of one subject in a segment; None when those of all subjects must be loaded."""
+        """Return the postings of one subject in a segment; None when the postings of all subjects must be loaded."""
         if segment.index_parts is None:
             return None
         return find_posted(self._disk, index_path(segment.file.path), segment.index_parts, number)
@@ -231,7 +231,7 @@ class Spiller:
             found = yield from read_postings(self._disk, index_path(segment.file.path), segment.index_parts)
             if found is not None:
                 return found
-            # What was emptied may have no file any more.
+            # An emptied segment may have no file any more.
             return self.load_postings(segment) if segment.live_count else Postings.of_rows(())
         return (yield from Block.postings_in_steps(segment))
 
@@ -239,7 +239,7 @@ class Spiller:
         """Keep a segment's columns, which are there, until it has another segment index."""
         self._cache.forget(segment, (COLUMNS, LIVE))
         segment.index_parts = None
-        # Running counts go on behind a segment whose own are not known.
+        # Running counts continue behind a segment whose own are not known.
         spilled = self._index.subjects.spilled
         spilled.dead_high = max(spilled.dead_high, self._index.last_of(segment))
         if segment not in self._without_index:

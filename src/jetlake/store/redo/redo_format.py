@@ -58,8 +58,8 @@ class Header(NamedTuple):
     """The header of a file.
 
     Attributes:
-        turn: higher than that of every file that was begun before.
-        salt: a random number, another one each time the file begins anew.
+        turn: higher than the turn of every earlier file.
+        salt: a random number, a new one each time the file is reset.
         blocks: how long the file is, in blocks of 4 KiB.
     """
 
@@ -95,7 +95,7 @@ def find_header(data: bytes) -> Header | None:
 def is_shortened(data: bytes, header: Header) -> bool:
     """Return whether entries may be missing at the end: the file was used, and is shorter than it was made.
 
-    A file that never had an entry may be short, when a crash met whoever made it.
+    A file that never had an entry may be short, when a crash interrupted its creation.
     """
     if len(data) >= header.blocks * BLOCK_BYTES:
         return False

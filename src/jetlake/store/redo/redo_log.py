@@ -1,7 +1,7 @@
 """The redo log: what many stores appended, written to one file, so that one sync makes all of it durable.
 
-Two files take turns. Entries go to one of them until it is full or nobody writes for a while; a checkpoint then syncs
-the segments that its entries speak of, after which the file is begun anew.
+Two files take turns. Entries go to one of them until it is full or idle for a while; a checkpoint then syncs
+the segments of its entries, after which the file is reset.
 
 The reasons are in decision 26 (docs/decisions).
 """
@@ -24,7 +24,7 @@ __all__ = ["FILE_BYTES", "FILE_NAMES", "MADE_NAME", "RedoFile", "RedoLog", "Redo
 
 FILE_NAMES = ("redo-1.log", "redo-2.log")
 MADE_NAME = "redo.made"
-"""An empty file that is there while both files must be: without it, nobody would miss one that was taken away."""
+"""An empty file that is there while both files must be: it shows when one was taken away."""
 FILE_BYTES = 8 * 1024 * 1024
 """How long each of the files is."""
 
@@ -33,10 +33,10 @@ class RedoStore(Protocol):
     """A store whose appends the redo log may take."""
 
     def take_redo(self) -> bytes | None:
-        """Return what was flushed and is neither synced nor in the redo log, as a part.
+        """Return the records that were flushed and are neither synced nor in the redo log, as a part.
 
-        None when only a sync makes the store durable; empty when there is nothing. Whoever takes a part and fails to
-        make it durable syncs the store.
+        None when only a sync makes the store durable; empty when there is nothing. When the entry fails, the
+        store must be synced.
         """
         ...
 
@@ -161,7 +161,7 @@ class RedoLog(Generic[Store]):
         return self._current is not None and self._current.end + self._entry_bytes_max <= self._file_bytes
 
     def append(self, stores: Sequence[Store], parts: list[bytes]) -> Callable[[], None]:
-        """Write what was taken of stores as one entry, and return what syncs it, in another thread.
+        """Write the parts of stores as one entry, and return a function that syncs it in another thread.
 
         Raises:
             OSError: the disk refused.
@@ -196,7 +196,7 @@ class RedoLog(Generic[Store]):
         return self._retired
 
     def checkpoint(self, file: RedoFile[Store], *, wipes: bool) -> list[tuple[Store, StoreError]]:
-        """Sync the stores of a file that is written to no more, and begin it anew; runs in another thread.
+        """Sync the stores of a file that is written to no more, and reset the file; runs in another thread.
 
         Args:
             wipes: overwrite the entries too, so that nothing is left of messages that are erased later.
@@ -205,7 +205,7 @@ class RedoLog(Generic[Store]):
             The stores that could not be synced: a later attempt may succeed.
 
         Raises:
-            OSError: the disk refused to begin the file anew.
+            OSError: the disk refused to reset the file.
         """
         refused = []
         for store in file.stores:

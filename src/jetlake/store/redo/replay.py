@@ -37,7 +37,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
     """Write what the redo log has to the segments that lack it, make it safe, and remove the redo log.
 
     A crash in the middle does no harm: the next start begins again. A damaged file is set aside. Where the disk refuses
-    a segment, another attempt follows once a file that nobody needs has made room, and otherwise with the next start.
+    a segment, another attempt follows once a file no longer needed has made room, otherwise with the next start.
 
     Args:
         folder: the server's; no store of it is open.
@@ -57,7 +57,7 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
 
 
 def _report_missing(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:
-    """Report files that somebody took away."""
+    """Report missing files."""
     names = disk.names(folder)
     missing = [name for name in FILE_NAMES if name not in names] if MADE_NAME in names else []
     for name in missing:
@@ -100,7 +100,7 @@ def _replay_files(
                 _replay_segment(disk, folder, parts)
             except OSError as error:
                 needed.add(name)
-                if error.errno not in _READ_ONLY:  # What nobody can write to can be read as it is.
+                if error.errno not in _READ_ONLY:  # A read-only store can be read as it is.
                     behind.add(parts[0].folder)
                 refusals.append(f"{folder / name}: what the redo log has of {store} waits for the next start: {error}")
     try:
@@ -139,7 +139,7 @@ def _fault_of(data: bytes | None, header: Header | None) -> str:
 
 
 def _by_segment(bodies: list[bytes]) -> dict[str, list[RedoPart]]:
-    """Return the parts of entries, those of each segment together and in order."""
+    """Return the parts of entries by segment, in order."""
     found: dict[tuple[str, int, int, int], list[RedoPart]] = {}
     for body in bodies:
         for part in unpack_parts(body):
@@ -180,7 +180,7 @@ def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
         last = mark.synced
         for part in parts:
             if (part.number, part.offset + len(part.data)) > mark.safe_end:
-                # Also what is there already: nobody knows whether that is safe.
+                # Also what is there already: it is unknown whether that is safe.
                 data = _merged(part, disk.read(handle, len(part.data), part.offset))
                 disk.write(handle, data, part.offset)
                 is_whole = is_whole and len(data) == len(part.data)
@@ -189,7 +189,7 @@ def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
     finally:
         disk.close(handle)
     if is_whole:
-        # All before was acknowledged: what a damaged entry does not give back is lost, and not merely unwritten.
+        # All before was acknowledged: what a damaged entry does not return is lost, and not merely unwritten.
         end = max(part.offset + len(part.data) for part in parts)
         mark_file.synced(last, max(mark.safe_end, (first.number, end)))
         mark_file.sync()
@@ -209,7 +209,7 @@ def _store_folder(disk: Disk, folder: Path, name: str) -> Path | None:
 
 
 def _merged(part: RedoPart, there: bytes) -> bytes:
-    """Return a part's records, with those of the segment where they are good: some may have been erased since."""
+    """Return a part's records, replaced by the segment's own where these are good: some may have been erased since."""
     if there == part.data:
         return there
     seed = seed_of(part.key, part.number)

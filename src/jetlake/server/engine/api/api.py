@@ -112,7 +112,7 @@ class Api:
             self._respond(call, api_error(10077, err=str(error)))
 
     def _serve_waiting(self, stream: str, work: Steps[None]) -> Steps[None]:
-        """Finish a request about a stream, then those that were received meanwhile."""
+        """Finish a request about a stream, then the requests received meanwhile."""
         waiting = self._waiting[stream]
         try:
             yield from work
@@ -163,7 +163,7 @@ class Api:
             self._commit.when_settled(lambda: answer(None))
 
     def _when_removed(self, stream: Stream, answer: Action) -> None:
-        """Answer when the log has the removals, also those that wait for the messages which caused them."""
+        """Answer when the log has the removals, including removals that wait for the messages which caused them."""
         commit, store = self._commit, stream.store
 
         def first(error: JetlakeError | None) -> None:
@@ -177,7 +177,7 @@ class Api:
             if error is None or stream.is_closed or store.failure is not None or store.needs_flush():
                 answer(error)
             else:
-                # The log took the removals; what was refused are messages of the same turn.
+                # The log took the removals; the refused messages are others of the same turn.
                 commit.when_synced(store, answer)
 
         commit.when_durable(store, first)

@@ -1,4 +1,4 @@
-"""The creation of consumers: new ones, and those that a stream had before a restart or in an archive."""
+"""The creation of consumers: new ones, and consumers of a recovered or restored stream."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def create_consumer(stream: Stream, advisories: Advisories, config: ConsumerConf
 def does_without(stream: Stream, config: ConsumerConfig, refusal: StoreError | None) -> bool:
     """Return whether a consumer needs nothing of a stream's disk that refuses: one in memory, which only reads.
 
-    What was refused is taken back, so that the consumer is not shown it; removals may wait.
+    Refused messages are rolled back, so that the consumer is not shown them; removals may wait.
     """
     if refusal is None or not config.mem_storage:
         return False

@@ -83,7 +83,7 @@ def _serve(
         if error is None:
             jetstream.account.send_to(reply, messages)
         else:
-            # A message that was taken back must not be shown: another one gets its sequence.
+            # A message that was rolled back must not be shown: another one gets its sequence.
             services.long_work.begin(_serve(jetstream, stream, reply, by_subject, header, payload, is_refused=True))
 
     if is_refused or stream.visible_sequence >= stream.store.last_sequence:

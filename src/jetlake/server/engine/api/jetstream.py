@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # Loaded with the first restore: few servers ever see one, an
 __all__ = ["JetStream"]
 
 _RETRY_NS = 1_000_000_000
-# Comparing subjects begins anew when others change meanwhile; the next time it is done at once.
+# Comparing subjects starts over when others change meanwhile; the next time it is done at once.
 _RESTARTS_MAX = 3
 # The tier of the streams of a single server.
 _TIER = "R1"
@@ -70,7 +70,7 @@ class JetStream:
         server_usage: the usage of all accounts.
         account: the account's subject space.
         limits: the account's limits.
-        tiers: the limits of streams with so many replicas, by `R1`, `R3` and so on, instead of `limits`.
+        tiers: the limits of streams with this many replicas, by `R1`, `R3` and so on, instead of `limits`.
 
     Attributes:
         captured: the subjects of all streams; streams keep it up to date.
@@ -167,7 +167,7 @@ class JetStream:
             self.services.timers.schedule(now_ns + _RETRY_NS, partial(self._remove_refused, stream))
 
     def load_stream(self, config: StreamConfig, now_ns: int) -> StreamLoader:
-        """Create a stream that nobody sees before `adopt`, and that a restart removes.
+        """Create a stream that is invisible before `adopt`, and that a restart removes.
 
         Raises:
             StoreError: the disk refused.
@@ -184,7 +184,7 @@ class JetStream:
 
         Raises:
             ApiError: another stream captures its subjects by now.
-            StoreError: the disk refused; nobody has seen the stream.
+            StoreError: the disk refused; the stream was never visible.
         """
         config, storage = loader.config, loader.storage
         finish(self.check_overlap(config))
@@ -268,7 +268,7 @@ class JetStream:
         return self.services.random.choice(ready) if ready else None
 
     def _find_direct_readers(self) -> dict[bytes, list[Stream]]:
-        """Return the streams that answer direct gets, by their own name or that of the stream that they mirror."""
+        """Return the streams that answer direct gets, by their own name or the name of the stream that they mirror."""
         readers: dict[bytes, list[Stream]] = {}
         for stream in self.streams.values():
             config = stream.config
@@ -300,7 +300,7 @@ class JetStream:
         finish(self._compare(config, ours, own))
 
     def _compare(self, config: StreamConfig, ours: PatternMatcher, own: PatternMatcher) -> Steps[None]:
-        """Compare a configuration's subjects with those of the account's streams but its own."""
+        """Compare a configuration's subjects with the subjects of the account's other streams."""
         for other in [*self.restoring.values(), *self.capturing.values()]:
             if other.name != config.name:
                 for subject in other.subjects:
@@ -326,7 +326,7 @@ class JetStream:
             raise api_error(10058)
 
     def check_stream_count(self) -> None:
-        """Check that the account may have another stream beside those that it has, or will have once restored.
+        """Check that the account may have another stream beside its own and the ones being restored.
 
         Raises:
             ApiError: 10027; 10120 where only streams with more replicas may be created.
@@ -337,7 +337,7 @@ class JetStream:
             raise api_error(10027)
 
     def check_room(self, storage: StorageType, more_bytes: int) -> None:
-        """Check that account and server can reserve so many more bytes; a stream without a limit counts as one byte.
+        """Check that account and server can reserve this many more bytes; a stream without a limit counts as one byte.
 
         Raises:
             ApiError: 10047 on disk, 10028 in memory.

@@ -138,7 +138,7 @@ class DisabledJetStream:
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """Refuse an API request; False for other subjects, and where the account imports another one's JetStream.
 
-        An account that imports `$JS.API.INFO` has of JetStream what it imports, and nobody answers the rest.
+        An account that imports `$JS.API.INFO` has only the part of JetStream that it imports; the rest gets no answer.
         """
         found = match(subject)
         if found is None or found.route.reply is None:

@@ -1,4 +1,4 @@
-"""The handlers of `STREAM.SNAPSHOT` and `STREAM.RESTORE`: begin a transfer, which goes on by itself."""
+"""The handlers of `STREAM.SNAPSHOT` and `STREAM.RESTORE`: begin a transfer, which continues by itself."""
 
 from __future__ import annotations
 

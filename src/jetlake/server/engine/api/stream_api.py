@@ -207,7 +207,7 @@ def _deleted(store: MessageStore) -> Steps[tuple[int, ...]]:
 
 
 def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
-    """Handle `STREAM.PURGE`: all messages, or those that filter, sequence and number to keep select."""
+    """Handle `STREAM.PURGE`: all messages, or a selection by filter, sequence and number to keep."""
     body = request.body or StreamPurgeRequest()
     if body.seq and body.keep:
         raise api_error(10003)

@@ -184,10 +184,10 @@ class AckHandler:
 
         self._journal.when_durable(answer)
 
-    # Messages that nobody acknowledges
+    # Unacknowledged messages
 
     def expire(self, now_ns: int) -> None:
-        """Queue messages for redelivery whose ack wait is over, and drop those that reached max_deliver."""
+        """Queue messages for redelivery whose ack wait is over, and drop messages that reached max_deliver."""
         tracker = self._tracker
         if not tracker.has_ack_wait:
             return
@@ -227,7 +227,7 @@ class AckKind(IntEnum):
     NAK = 1
     """Redeliver the message, at once or after a delay."""
     PROGRESS = 2
-    """Processing continues: start the ack wait anew."""
+    """The client is still working: the ack wait starts again."""
     TERM = 3
     """Never redeliver the message, although it was not processed."""
     NEXT = 4

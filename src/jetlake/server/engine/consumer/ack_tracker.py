@@ -49,7 +49,7 @@ class AckTracker:
         exhausted: unacknowledged messages that reached max_deliver; they are no longer pending.
         wants_acks: whether the consumer takes acknowledgements at all.
         is_explicit: whether an acknowledgement covers its own message only.
-        is_awaited: the consumer waits until no message is in flight, and is to be made ready when one is settled.
+        is_awaited: the consumer waits until no message is in flight, and must be made ready then.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -155,7 +155,7 @@ class AckTracker:
         return first is not None
 
     def ack_run(self, sequences: list[int]) -> list[int]:
-        """Acknowledge many messages, each by itself; returns those that were pending. The floors move once."""
+        """Acknowledge many messages, each by itself; return the pending ones. The floors move once."""
         pending = self.pending
         firsts = list(map(pending.pop, sequences, repeat(_NOT_PENDING)))
         if _NOT_PENDING in firsts:
@@ -203,7 +203,7 @@ class AckTracker:
         return True
 
     def progress(self, sequence: int, now_ns: int) -> bool:
-        """Start the ack wait of a message anew; False when the message is not pending or is to be redelivered."""
+        """Start the ack wait of a message again; False when the message is not pending or waits for redelivery."""
         if sequence not in self.pending or sequence in self._queued:
             return False
         self._waits_since_ns[sequence] = now_ns
@@ -340,7 +340,7 @@ class AckTracker:
             self._raise_floor_to_delivered()
 
     def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
-        """Drop messages before `first_sequence` and those that `is_missing`; returns those that were pending."""
+        """Drop messages before `first_sequence` and missing ones; return the pending ones among them."""
         gone = [
             sequence
             for sequence in self.pending

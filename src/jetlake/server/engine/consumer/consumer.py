@@ -38,7 +38,7 @@ __all__ = ["Consumer", "filter_of"]
 # Looked up once: with each acknowledgement, the enum's own lookup would cost more than the comparison.
 _LIMITS = RetentionPolicy.LIMITS
 
-# Messages that an acknowledgement removes at once; those of one that acknowledges more are removed in steps.
+# Messages that an acknowledgement removes at once; more are removed in steps.
 _REMOVED_AT_ONCE = 128
 
 _DURATION_MAX_NS = 2**63 - 1
@@ -177,7 +177,7 @@ class Consumer:
         self.schedule.arm()
 
     def _count_under(self, subject_filter: SubjectFilter | None) -> Steps[int | None]:
-        """Return how many messages after the cursor pass other filters; None when they are to be counted at once."""
+        """Return how many messages after the cursor pass other filters; None when they are counted at once."""
         yield from self.stream.store.prepare(subject_filter)
         # Messages after the last delivered one may pass the new filters, as they would after a restart.
         self.cursor.return_to(self.ack_tracker.delivered_stream + 1)
@@ -284,7 +284,7 @@ class Consumer:
     def _pass_up_to(self, sequence: int) -> None:
         """Note that not all messages up to the sequence were delivered that pass the filters, or will be.
 
-        What was acknowledged so far is removed from the log first: after a crash, neither other filters nor another
+        Messages acknowledged so far are removed from the log first: after a crash, neither other filters nor another
         position would tell that it is done.
         """
         self.passed_sequence = sequence
@@ -359,7 +359,7 @@ class Consumer:
         return removal
 
     def _remove_files(self) -> Syncable | None:
-        """Remove the folder once the store has the removals that, after a crash, only the journal would tell of."""
+        """Remove the folder once the store has the removals that, after a crash, only the journal would describe."""
         store = self.stream.store
         settles = store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS
         return self.storage.delete(store if settles else None)
@@ -408,7 +408,7 @@ class Consumer:
             self._removals.remove(removals)
 
     def _finish_removals(self) -> None:
-        """Remove what was acknowledged, before nothing but the log tells that it was."""
+        """Remove acknowledged messages before the journal forgets that they were acknowledged."""
         for removals in self._removals:
             finish(removals)
         self._removals.clear()

@@ -85,7 +85,7 @@ class Cursor:
         """Change the filter.
 
         Args:
-            pending: the number of messages after the cursor that pass; None where nobody has counted them.
+            pending: the number of messages after the cursor that pass; None when they were not counted.
         """
         self._filter = subject_filter
         if self._resume:
@@ -243,7 +243,7 @@ class StartPosition(msgspec.Struct, frozen=True):
         sequence: the first sequence to read.
         chosen: sequences before `resume`; only these are delivered first.
         resume: where to continue after the chosen messages.
-        pending: how many messages there are from the first sequence on; None where nobody has counted them.
+        pending: how many messages there are from the first sequence on; None when they were not counted.
     """
 
     sequence: int

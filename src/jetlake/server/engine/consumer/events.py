@@ -36,7 +36,7 @@ class ConsumerEvents:
 
     Args:
         consumer: the consumer that the events name.
-        advisories: publishes an event of a kind; builds nothing when nobody subscribes its subject.
+        advisories: publishes an event of a kind; builds nothing without a subscriber.
     """
 
     def __init__(self, consumer: Consumer, advisories: Advisories) -> None:

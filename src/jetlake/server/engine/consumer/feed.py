@@ -131,7 +131,7 @@ class Feed:
     def next_redelivery(self) -> tuple[int, Message] | None:
         """Return the head of the redelivery queue, as sequence and delivery, without taking it.
 
-        Messages that reached max_deliver, and those that are no longer stored, are dropped from the queue.
+        Messages that reached max_deliver or are no longer stored are dropped from the queue.
         """
         tracker = self._tracker
         while True:
@@ -177,7 +177,7 @@ class FirstDeliveries:
     Args:
         stored: the messages in the order of delivery.
         ack_template: the format of an ack subject: stream sequence, consumer sequence, time, pending messages.
-        consumer_sequence: that of the first message.
+        consumer_sequence: of the first message.
         pending: number of messages after the first one.
     """
 

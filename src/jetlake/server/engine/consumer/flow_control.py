@@ -45,7 +45,7 @@ class FlowControl:
         self._covered = self.pending
 
     def answer(self, subject: bytes) -> bool:
-        """Reopen the window; False when the subject is not that of the unanswered request."""
+        """Reopen the window; False when the subject belongs to another request."""
         if not self.outstanding or subject != self.outstanding:
             return False
         self.window = min(self.window * 2, WINDOW_MAX)
@@ -55,7 +55,7 @@ class FlowControl:
         return True
 
     def restart(self) -> None:
-        """Start anew with another subscriber."""
+        """Restart with another subscriber."""
         self.window = WINDOW_START
         self.pending = self._covered = 0
         self.outstanding = b""

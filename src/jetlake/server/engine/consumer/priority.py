@@ -81,7 +81,7 @@ class GroupPolicy:
         return 0
 
     def is_handing_over(self) -> bool:
-        """Return whether nobody may be served yet, because one client takes over from another."""
+        """Return whether no client may be served yet, because one takes over from another."""
         return False
 
     def prepare(self, now_ns: int) -> bool:

@@ -108,7 +108,7 @@ def _number(body: bytes) -> int:
 
 # A full queue is searched for requests without a subscriber at most once in this time.
 _REAP_EVERY_NS = 1_000_000_000
-# So few requests may be searched as often as somebody asks.
+# So few requests may be searched at every call.
 _REAPED_ALWAYS = 64
 # Most requests that expire or get a heartbeat at once; the others follow in the next turns.
 _DUE_AT_ONCE = 512

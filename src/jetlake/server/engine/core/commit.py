@@ -40,7 +40,7 @@ _Waiter = tuple[Syncable | None, Action]
 
 
 class _SyncQueue:
-    """Syncables in the order in which they were added; those that change names have a lane of their own."""
+    """Syncables in the order in which they were added; name-changing ones have a lane of their own."""
 
     def __init__(self) -> None:
         self._lanes: tuple[dict[Syncable, None], dict[Syncable, None]] = ({}, {})
@@ -63,8 +63,8 @@ class _SyncQueue:
         """Return the longest waiting ones that are not among others.
 
         Args:
-            count_max: how many of those that change no names.
-            names_max: how many of those that change names.
+            count_max: how many that change no names.
+            names_max: how many that change names.
         """
         data, names = self._lanes
         if len(data) == 1 and not names and count_max != 0:
@@ -138,7 +138,7 @@ class Commit:
         self.on_recovery: Callable[[Syncable], None] = lambda _syncable: None
         """Called when a failure is over."""
         self.on_single_flush: Callable[[Syncable], None] = lambda _syncable: None
-        """Called with what was flushed alone, while nothing is being synced, and is to be synced at once."""
+        """Called with a syncable that was flushed alone and is about to be synced, while no sync is under way."""
         self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
@@ -176,7 +176,7 @@ class Commit:
         self._fresh.append((syncable, action))
 
     def when_synced(self, syncable: Syncable, action: Action) -> None:
-        """Run `action` when what was flushed to `syncable` so far is durable, whatever becomes of what waits."""
+        """Run `action` when all writes flushed to `syncable` so far are durable, whatever happens to later ones."""
         if not self.always and syncable not in self._strict:
             action(None)
             return
@@ -288,7 +288,7 @@ class Commit:
         return bool(self._soon)
 
     def flush_soon(self) -> None:
-        """Include what was marked with `mark_soon` in the next `flush`."""
+        """Include everything marked with `mark_soon` in the next `flush`."""
         self._dirty.update(self._soon)
         self._soon.clear()
 
@@ -414,8 +414,8 @@ class Commit:
         """Return stores and journals to sync in worker threads; `finish` follows for each.
 
         Args:
-            count_max: how many at most, not counting those that change names; None for all.
-            names_max: how many at most of those that change names; None for all.
+            count_max: how many at most that change no names; None for all.
+            names_max: how many at most that change names; None for all.
         """
         begun = self._idle(count_max, names_max)
         for syncable in begun:
@@ -430,12 +430,12 @@ class Commit:
         return begun
 
     def _idle(self, count_max: int | None, names_max: int | None) -> list[Syncable]:
-        """Return what is to be synced and has no sync in flight, the longest unsynced first."""
+        """Return the syncables that need a sync and have none in flight, the longest unsynced first."""
         queue = self._unsynced if self.always else self._due
         return queue.first(self._in_flight, count_max, names_max)
 
     def finish(self, outcomes: Mapping[Syncable, JetlakeError | None]) -> None:
-        """Run the actions that waited for these syncs, with the error of those that failed."""
+        """Run the actions that waited for these syncs, with the errors of failed ones."""
         released = []
         for syncable, error in outcomes.items():
             self._in_flight.pop(syncable, None)

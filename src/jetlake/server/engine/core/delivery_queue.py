@@ -26,7 +26,7 @@ class Deliverer(Protocol):
 
 
 class DeliveryQueue:
-    """Ready deliverers in the order in which they became ready, and those that wait for a socket or for the disk.
+    """Ready deliverers in the order in which they became ready, and deliverers that wait for a socket or for the disk.
 
     Args:
         clock: bounds a turn's time.
@@ -82,7 +82,7 @@ class DeliveryQueue:
                 if self._clock.now_ns() >= now_ns + _TURN_NS:
                     break
         finally:
-            # An internal error ends the turn; nobody would make the others ready again.
+            # An internal error ends the turn; the others would never become ready again.
             self.ready = {**dict.fromkeys(waiting), **self.ready}
 
     def _retry_later(self, deliverer: Deliverer, error: StoreError) -> None:

@@ -34,7 +34,7 @@ class OpenBatches:
         return self.atomic < self._atomic_max and self.staged_bytes < STAGED_BYTES_MAX
 
     def may_stage(self, size: int) -> bool:
-        """Return whether the server can hold so many bytes more."""
+        """Return whether the server can hold this many bytes more."""
         return self.staged_bytes + size <= STAGED_BYTES_MAX
 
     def may_open_fast(self) -> bool:

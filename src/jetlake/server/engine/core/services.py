@@ -56,7 +56,7 @@ class Services:
     open_batches: OpenBatches
     """The open batches of all streams."""
     report: Callable[[str], None]
-    """Logs an error that no answer to a client tells of."""
+    """Logs an error that no client gets as an answer."""
 
     @contextmanager
     def report_store_errors(self, doing: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Timers: deadlines in one heap; the event loop sleeps until the earliest and runs those that are due."""
+"""Timers: deadlines in one heap; the event loop sleeps until the earliest and runs the due ones."""
 
 from __future__ import annotations
 

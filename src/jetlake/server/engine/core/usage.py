@@ -48,7 +48,7 @@ class Usage:
         return self._reserved[storage]
 
     def add(self, storage: StorageType, count: int) -> None:
-        """Add the bytes of stored messages; a negative count subtracts those of removed ones."""
+        """Add the bytes of stored messages; a negative count subtracts the bytes of removed ones."""
         before = self._used[storage]
         self._used[storage] = before + count
         if before <= self._limits[storage] < before + count and self._limits[storage] >= 0:

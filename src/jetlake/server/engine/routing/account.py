@@ -16,7 +16,7 @@ from jetlake.server.engine.routing.subscription import Message, Relay, Subscribe
 
 __all__ = ["Account", "JetStreamGate", "Message", "MessageRun", "RoutingStats", "Watch"]
 
-# Acknowledgements with more than one reply among so many are looked at in halves.
+# Acknowledgements with more than one reply among this many are looked at in halves.
 _HALVED_MIN = 64
 
 
@@ -57,7 +57,7 @@ class Account(Routing):
 
     Attributes:
         label: the name for people.
-        mappings: where messages of clients go; None = where they are published to. Whoever publishes for a client
+        mappings: where messages of clients go; None = where they are published to. A publish for a client
             applies them first.
         trace: which messages of clients are traced by their trace context; None = none.
     """
@@ -101,7 +101,7 @@ class Account(Routing):
         return taken
 
     def publish_run(self, run: PubRun) -> bool:
-        """Route publishes that one stream captures, and nobody else wants, as a run; False when they are others."""
+        """Route publishes that only one stream receives as a run; False for other publishes."""
         routes: set[Route | None] = set(map(self.literals.get, run.subjects))
         if None in routes:
             found = {subject: self.route(subject) for subject in set(run.subjects)}
@@ -116,7 +116,7 @@ class Account(Routing):
         return True
 
     def publish_acks(self, run: AckRun, origin: Subscriber | None) -> None:
-        """Route acknowledgements of one consumer: as a run when nobody else listens, otherwise one by one."""
+        """Route acknowledgements of one consumer: as a run without other subscribers, otherwise one by one."""
         js = self.js
         if (
             js is None
@@ -360,7 +360,7 @@ class Account(Routing):
     def answer(self, replies: list[tuple[bytes, bytes]]) -> None:
         """Publish many short answers, (subject, payload) each: the PubAcks of a batch.
 
-        Consecutive answers to one inbox, such as those of one publisher, are looked up once and sent as one piece.
+        Consecutive answers to one inbox, such as one publisher's, are looked up once and sent together.
         """
         frames: list[bytes] = []
         size = 0
@@ -458,7 +458,7 @@ def _send_frames(recipient: Subscription, frames: list[bytes], size: int) -> Non
 
 
 def _send(recipient: Subscription, data: bytes, count: int, size: int) -> None:
-    """Send so many frames, encoded one behind the other, whose payloads have this size together."""
+    """Send this many frames, encoded one behind the other, whose payloads have this size together."""
     subscriber = recipient.subscriber
     recipient.delivered += count
     subscriber.out_msgs += count

@@ -1,8 +1,8 @@
 """Imports: the streams and services of other accounts, under names of this one.
 
 An imported service is a relay here: requests that match it are published in the exporting account. An imported stream
-is a relay there for each matching subscription here, so that the exporter's interest is exact and messages that nobody
-wants never cross.
+is a relay there for each matching subscription here, so that the exporter's interest is exact and unwanted messages
+never cross.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StreamImport(Struct, frozen=True):
     exporter: Account
     mapping: SubjectMapping
     allows_trace: bool = False
-    """Whoever traces a message learns who got it here."""
+    """Records who got a traced message here."""
 
 
 class ServiceImport(Struct, frozen=True):
@@ -62,7 +62,7 @@ class ServiceImport(Struct, frozen=True):
     meter: LatencyMeter | None = None
     """Measures how long the requests take."""
     allows_trace: bool = False
-    """Whoever traces a request learns who got it there."""
+    """Records who got a traced request there."""
 
 
 class AccountImports:

@@ -67,7 +67,7 @@ class Imported(Protocol):
         ...
 
     def removed(self, interest: Interest) -> None:
-        """End what was extended."""
+        """End the extension."""
         ...
 
 
@@ -87,11 +87,11 @@ class Routing:
     """The interest of one subject space, with a cache of routes.
 
     Attributes:
-        imported: told of the interest of this account; None = no stream is imported.
-        observer: told of all recipients in this account that other servers may want to know; None = there are no
+        imported: notified of the interest of this account; None = no stream is imported.
+        observer: notified of all recipients in this account that other servers may want to know; None = there are no
             other servers.
         literals: cached routes by whole subject; changed in place, so that a hot loop may hold the dict.
-        removal_listeners: called with the pattern of all interest that ends, by whoever wants that.
+        removal_listeners: called with the pattern of each interest that ends.
     """
 
     def __init__(self) -> None:

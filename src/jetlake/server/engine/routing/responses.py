@@ -79,7 +79,7 @@ class Responses:
         """Return a reply subject for the responder, that leads to this one of the requester.
 
         Args:
-            measurement: is told how the request ends.
+            measurement: gets the end of the request.
         """
         self._drop_expired()
         if reply.endswith(_FAST_BATCH):
@@ -103,7 +103,7 @@ class Responses:
         """End the wait for answers to one request, and return its measurement if it has one.
 
         Args:
-            failure: what the measurement is told; without one, it is the caller who tells.
+            failure: passed to the measurement; without one, the caller does that.
         """
         pending = self._pending.pop(inner, None)
         if pending is None:
@@ -137,7 +137,7 @@ class Responses:
             self.forget(oldest, SERVICE_TIMEOUT)
 
     def _schedule_expiry(self) -> None:
-        """Have requests end at their deadline; those that nobody measures end with the next request after it."""
+        """Have requests end at their deadline; unmeasured ones end with the next request after it."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._schedule(next(iter(self._pending.values())).deadline_ns, self._expire)

@@ -30,7 +30,7 @@ class Route:
     Attributes:
         sinks: the streams that capture the subject, as their `receive`.
         handlers: the listeners inside the server.
-        run_handlers: those that take whole runs.
+        run_handlers: handlers that take whole runs.
         relays: the interest of other accounts.
         plain: subscriptions without a queue group; each gets a copy.
         groups: the members of each queue group, of which one gets the message.

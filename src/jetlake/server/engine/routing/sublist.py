@@ -19,7 +19,7 @@ class _Node(Generic[Item]):
         self.children: dict[bytes, _Node[Item]] = {}
         self.star: _Node[Item] | None = None
         self.items: dict[Item, None] = {}  # patterns that end here
-        self.tail: dict[Item, None] = {}  # patterns that go on with `>`
+        self.tail: dict[Item, None] = {}  # patterns that continue with `>`
 
     def is_empty(self) -> bool:
         return not (self.children or self.star or self.items or self.tail)

@@ -186,7 +186,7 @@ class Relay:
     """The interest of another account: passes each message across the border.
 
     Attributes:
-        take: passes one message on; False = nobody took it, as if there were no relay.
+        take: passes one message on; False = it had no recipient, as if there were no relay.
         is_congested: whether the recipients beyond the border cannot take more for now.
         crossing: the way that a trace shows; None = it shows none.
     """

@@ -170,7 +170,7 @@ class ArchiveReceiver:
         if loader.missing > 0:
             self._services.report(
                 f"JetStream - restored stream {loader.config.name} without {loader.missing} messages that its backup "
-                "counts and does not hold: they were removed while it was taken, or taken out of it since"
+                "counts and does not hold: they were removed while it was taken, or removed from it since"
             )
 
     def _fail(self, error: ApiError) -> None:

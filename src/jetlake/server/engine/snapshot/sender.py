@@ -1,6 +1,6 @@
 """The sender of an archive: a stream's state, consumers and messages, in chunks to the client's subject.
 
-Other work goes on between two steps. At most a window of chunks is unacknowledged; a client that is silent for some
+Other work continues between two steps. At most a window of chunks is unacknowledged; a client that is silent for some
 seconds, or unsubscribes, ends the transfer.
 """
 

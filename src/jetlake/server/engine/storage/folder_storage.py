@@ -250,7 +250,7 @@ class _FolderStreamStorage:
         self.missing.add(folder.path.name)
         self._report(
             f"Consumer in {folder.path} can not be opened: {reason}. The stream keeps every message that it may still "
-            "need, until meta.json is put back before a restart, or the consumer is deleted or created anew"
+            "need, until meta.json is put back before a restart, or the consumer is deleted or created again"
         )
 
     def remove_missing(self, name: str) -> bool:
@@ -277,8 +277,8 @@ class FolderStorage:
 
     Args:
         folder: the server's.
-        report: told of streams that are there and cannot be opened, which stay where they are, and of lost messages.
-        note: told of what was removed at the start, and of what is not the store's.
+        report: logs streams that cannot be opened, which stay unchanged, and lost messages.
+        note: notified of files removed at the start, and of files that are not the store's.
 
     Attributes:
         set_aside: what could not be opened, by account and folder, and why.
@@ -342,7 +342,7 @@ class FolderStorage:
             self.set_aside[account, name] = "its folder is gone, and nobody deleted the stream"
             self._report(
                 f"The folder of stream {name} of account {account} is gone, and nobody deleted the stream: put it back "
-                "before a restart, create the stream anew, or take its line out of streams.list"
+                "before a restart, create the stream again, or take its line out of streams.list"
             )
         for folder in folders:
             try:

@@ -51,13 +51,13 @@ class SavedPositions(msgspec.Struct, frozen=True):
     """How far a stream has copied from its sources, as of one of its messages."""
 
     last_sequence: int = 0
-    """The message up to which the positions count; those of newer messages are in their headers."""
+    """The message up to which the positions count; positions of newer messages are in their headers."""
     time_ns: int = 0
     """That message's time, or an earlier one."""
     entries: dict[str, tuple[int, str]] = {}
     """Sequence and identity of each source's origin, by index name."""
     torn_sequence: int = 0
-    """From here on, copies beyond the positions are to be removed: one of them was torn by a crash; 0 for none."""
+    """From this message on, copies beyond the positions must be removed, because a crash tore one; 0 for none."""
 
 
 class SavedSchedules(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class StreamStorage(Protocol):
         ...
 
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerStorage]]:
-        """Open the stream's consumers; those that cannot be read are `missing`, and reported."""
+        """Open the stream's consumers; unreadable ones are `missing`, and reported."""
         ...
 
     def set_aside(self, name: str, reason: str) -> None:
@@ -218,7 +218,7 @@ class MemoryStreamStorage:
         """Release nothing."""
 
     def load_ids(self) -> SavedIds | None:
-        """Return what was saved; None when nothing was."""
+        """Return the saved value; None without one."""
         return self._ids
 
     def expect_ids(self) -> None:
@@ -230,7 +230,7 @@ class MemoryStreamStorage:
         self._ids = ids
 
     def load_lifetimes(self) -> SavedLifetimes | None:
-        """Return what was saved; None when nothing was."""
+        """Return the saved value; None without one."""
         return self._lifetimes
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:

@@ -7,7 +7,7 @@ removed when the one consumer of its subject, and every mirror and source, is do
 What is always true:
 
 - No message is removed that a consumer may still need: while a consumer could not be opened (`storage.missing`), and
-  where the disk does not give back a message's subject, messages stay until a later sweep.
+  where the disk does not return a message's subject, messages stay until a later sweep.
 - An acknowledged message may leave the log later than the consumer's journal has the acknowledgement: a start finds it
   again and sweeps it. Only below `passed_sequence`, where no consumer's position tells which messages are done, the
   journal waits for the log.

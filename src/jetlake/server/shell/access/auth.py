@@ -46,7 +46,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Applicant(Struct, frozen=True, kw_only=True):
-    """A client that wants to connect, as whoever decides about it sees it."""
+    """A client that wants to connect, for the decision about it."""
 
     connect: ConnectOptions
     nonce: str
@@ -103,7 +103,7 @@ class Authentication(Protocol):
 
 
 class Authenticator:
-    """The check of credentials against the users of the configuration, made anew by each reload.
+    """The check of credentials against the users of the configuration, recreated by each reload.
 
     Args:
         options: the options with the users or the token.

@@ -34,7 +34,7 @@ __all__ = ["Connection"]
 # Only subjects that begin with `$` or `_` need the closer look.
 _RESERVED_FIRST = frozenset(b"$_")
 
-# Requests to JetStream, and messages to so many, may take long: the clock is looked at after each.
+# Requests to JetStream, and messages with many recipients, may take long: the clock is looked at after each.
 _DOLLAR = b"$"[0]
 _RECIPIENTS_MANY = 64
 
@@ -296,7 +296,7 @@ class Connection(PeerConnection, Subscriber):
     # What the handshake calls
 
     def checked(self) -> None:
-        """Handle what came in while a thread checked the credentials."""
+        """Handle the frames received while a thread checked the credentials."""
         self._reader.resume_after_check()
 
     def bound(self) -> None:

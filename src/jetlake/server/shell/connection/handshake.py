@@ -43,7 +43,7 @@ class Handshake:
         is_encrypted: bytes from the network have to go through `decrypt`.
         tls_ended: the peer has ended TLS, and sends nothing more.
         awaits_tls: nothing can be sent because the TLS handshake is not complete.
-        checking: a thread checks the credentials, or somebody else decides; frames wait until that is done.
+        checking: a thread checks the credentials, or another program decides; frames wait until that is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
         cookies: credentials that came before CONNECT, by their names there.
     """
@@ -140,7 +140,7 @@ class Handshake:
     # TLS
 
     def decrypt(self, data: bytes) -> bytes:
-        """Return the plaintext; empty while the TLS handshake goes on, and when the connection ends here."""
+        """Return the plaintext; empty while the TLS handshake continues, and when the connection ends here."""
         tls = self._tls
         if tls is None:
             if data[0] != TLS_HANDSHAKE:
@@ -167,7 +167,7 @@ class Handshake:
         return plaintext
 
     def _accept_cleartext(self, data: bytes) -> bytes:
-        """Let a client go on without TLS where the options allow it, and end the connection elsewhere."""
+        """Let a client continue without TLS where the options allow it, and end the connection elsewhere."""
         if self._settings.options.allow_non_tls:
             self.is_encrypted = self.awaits_tls = False
             self._expect_authentication()
@@ -212,7 +212,7 @@ class Handshake:
         authenticator, certificate = self._settings.authenticator, self._certificate()
 
         def authenticate() -> Identity | None:
-            # Hashes wait for a thread: those of clients that have gone meanwhile delay nobody.
+            # Hashes wait for a thread: hashes of clients that have gone meanwhile are skipped.
             if self._connection.closed:
                 return None
             return authenticator.authenticate(options, self._nonce, certificate, self._peer.host)
@@ -232,7 +232,7 @@ class Handshake:
                 self._connection.checked()
 
     def _complete(self, options: ConnectOptions, identity: Identity | None) -> None:
-        """Go on once the credentials are checked: let the client in, refuse it, or have somebody else decide."""
+        """Continue once the credentials are checked: let the client in, refuse it, or have another program decide."""
         arbiter = self._settings.authenticator.arbiter(options, identity)
         if arbiter is not None:
             self.checking = True
@@ -358,7 +358,7 @@ class Handshake:
         self._connection.end("Authorization Violation", reason="Authentication Failure")
 
     def reauthorize(self, identity: Identity | None) -> None:
-        """Go on as this user after a reload, or end the connection: None = the user is not known any more."""
+        """Continue as this user after a reload, or end the connection: None = the user is not known any more."""
         current = self._session.identity
         if identity is None or (current is not None and identity.account != current.account):
             self.refuse()

@@ -1,7 +1,7 @@
 """Message tracing: a message with `Nats-Trace-Dest` is followed, and a report on its way goes to that subject.
 
 The report has an event for each hop: in from the client, stored by a stream, into another account, out to each
-subscription. With `Nats-Trace-Only` there is only the report: nobody gets the message, and no stream stores it.
+subscription. With `Nats-Trace-Only` there is only the report: no subscriber gets the message, and no stream stores it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class PeerConnection(asyncio.Protocol):
 
     @abstractmethod
     def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
-        """Handle a group of frames until a time, and return those that have to wait."""
+        """Handle a group of frames until a time, and return the frames that have to wait."""
 
     @abstractmethod
     def handle_violation(self, parser: GeneralParser) -> None:

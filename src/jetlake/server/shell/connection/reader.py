@@ -60,7 +60,7 @@ class Inbox:
         self._pieces.append(data)
 
     def take(self, lines: int) -> tuple[list[Frame], int]:
-        """Take the frames of the next lines, or those that were put back; none when the next one is incomplete.
+        """Take the frames of the next lines, or frames that were put back; none when the next one is incomplete.
 
         Returns:
             The frames, and how many messages and other lines they are; runs that were put back counted before.
@@ -117,12 +117,12 @@ class ConnectionReader:
         self._connection = GONE
 
     def start_over(self) -> None:
-        """Let go of the socket and of what came from it; another socket is to be attached."""
+        """Drop the socket and its bytes; another socket will be attached."""
         self._transport = None
         self._inbox = Inbox(self._connection.make_parser())
 
     def clear(self) -> None:
-        """Drop what was received and not handled."""
+        """Drop the bytes that were received and not handled."""
         self._inbox.clear()
 
     def apply_limits(self) -> None:
@@ -175,7 +175,7 @@ class ConnectionReader:
         return False
 
     def _handle_share(self) -> bool:
-        """Handle one share of what was received; whether some is left that may be handled."""
+        """Handle one share of the inbox; return whether more is left that may be handled."""
         inbox = self._inbox
         connection, statistics, ticks = self._connection, self._statistics, self._engine_loop.ticks
         pressured_sends = statistics.pressured_sends
@@ -211,14 +211,14 @@ class ConnectionReader:
         self._engine_loop.loop.call_later(_STALL_S, self._end_stall)
 
     def _end_stall(self) -> None:
-        """Go on; but a client that filled its own queue reads that first, or is cut off at the write deadline."""
+        """Continue; but a client that filled its own queue reads that first, or is cut off at the write deadline."""
         if not self._connection.closed and self._writer.is_over_stall_mark():
             self._engine_loop.loop.call_later(_STALL_S, self._end_stall)
         else:
             self._wait_for_turn_after(_STALLED)
 
     def resume_after_check(self) -> None:
-        """Handle what came in while the credentials were checked."""
+        """Handle the frames received while the credentials were checked."""
         self._wait_for_turn_after(_CHECKING)
 
     def _hold(self, reason: int) -> None:

@@ -25,7 +25,7 @@ _RUNTIME = "python" + sys.version.partition(" ")[0]
 
 
 class ServerInfo:
-    """Name, address and state of a server, as clients and other servers are told.
+    """Name, address and state of a server, for clients and other servers.
 
     Attributes:
         id: the server's public nkey.

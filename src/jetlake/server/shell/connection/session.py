@@ -48,7 +48,7 @@ class Session:
         self.identity, self.account, self.permissions = identity, account, permissions
 
     def update_guard(self) -> None:
-        """Decide anew whether publishes have to be looked at one by one."""
+        """Decide again whether publishes have to be looked at one by one."""
         options = self.options
         is_plain = options.headers and not options.verbose and not options.pedantic
         is_followed = self.account.mappings is not None or self.account.trace is not None

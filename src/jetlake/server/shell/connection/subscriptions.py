@@ -75,7 +75,7 @@ class ClientSubscriptions:
         session.account.add(subscription)
 
     def unsubscribe(self, sid: bytes, max: int) -> None:
-        """Handle UNSUB: end the subscription, or let it end after so many messages."""
+        """Handle UNSUB: end the subscription, or let it end after this many messages."""
         subscription = self._by_sid.get(sid)
         if subscription is not None:
             self._session.account.unsubscribe(subscription, max)

@@ -1,4 +1,4 @@
-"""Frames as readable lines for the protocol trace, with every secret taken out."""
+"""Frames as readable lines for the protocol trace, with every secret removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECRETS = re.compile(
 
 
 def describe_frame(frame: Frame, payload_max: int = 0) -> str:
-    """Return one line for a frame that came in; of a payload so many bytes at most, 0 = all."""
+    """Return one line for a frame that came in; of a payload this many bytes at most, 0 = all."""
     if isinstance(frame, Pub):
         verb = "HPUB" if frame.header else "PUB"
         line = _join(verb, frame.subject, frame.reply, len(frame.header) + len(frame.payload))

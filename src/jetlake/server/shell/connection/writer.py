@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionWriter"]
 
-# Unwritten bytes from which deliveries to a connection pause, and at which they go on.
+# Unwritten bytes from which deliveries to a connection pause, and at which they continue.
 _HIGH_WATER = 1024 * 1024
 _LOW_WATER = 256 * 1024
 # About what one turn writes to one connection: a long queue leaves in pieces, so that a client that reads has taken one
 # of them before the write deadline.
 _WRITE_BYTES = 1024 * 1024
 
-# How long a refused peer may go on sending before the socket is torn down: an early reset could overtake the -ERR.
+# How long a refused peer may continue sending before the socket is torn down: an early reset could overtake the -ERR.
 _LINGER_S = 0.25
 
 _SECOND_NS = 1_000_000_000
@@ -108,7 +108,7 @@ class ConnectionWriter:
         ConnectionWriter.send(self, data)
 
     def flush(self) -> None:
-        """Write what was queued in this turn of the loop, with one call."""
+        """Write the queue with one call."""
         self._dirty = False
         transport = self._transport
         if self._paused or not self._output or transport is None:
@@ -169,7 +169,7 @@ class ConnectionWriter:
             self._relieve()
 
     def is_over_stall_mark(self) -> bool:
-        """Return whether so much is unwritten that publishers to this client are stalled."""
+        """Return whether the queue is so long that publishers to this client are stalled."""
         return self.pending_bytes() > self._stall_mark
 
     def _press(self) -> None:

@@ -304,7 +304,7 @@ class AcceptedConnection(LeafConnection):
             self._settle(credentials, identity)
 
     def _settle(self, credentials: ConnectOptions, identity: Identity | None) -> None:
-        """Go on once the credentials are checked, unless somebody else decides."""
+        """Continue once the credentials are checked, unless another program decides."""
         arbiter = self._settings.authenticator.arbiter(credentials, identity)
         if arbiter is None:
             self._complete(identity)

@@ -1,13 +1,13 @@
-"""Announcements: the interest of one account, counted, as the servers at the other ends of its links are told of it.
+"""Announcements: the interest of one account, counted, as the servers at the other ends of its links know it.
 
 Always true: a link is told the recipients on this server, and those behind every link that is no peer of it (see
 `RemoteLink.peers`); what a server has announced is never announced back to it.
 
-    hub A      hub B          links to hubs are peers: A is told of nothing that B wants, as both may be one cluster
+    hub A      hub B          links to hubs are peers: A is notified of nothing that B wants, as both may be one cluster
        \\      /
         server --- clients
        /      \\
-    leaf C     leaf D         C is told of all that A, B, the clients and D want; A of what clients, C and D want
+    leaf C     leaf D         C is notified of all that A, B, the clients and D want; A of what clients, C and D want
 
 Loop subjects (`$LDS.`) pass between peers too: they are how a server learns that it hears itself.
 """
@@ -34,7 +34,7 @@ Listener = Callable[[bytes, bytes, int], None]
 
 
 class _Follower(Struct, frozen=True):
-    """A link that is told of changes."""
+    """A link that is notified of changes."""
 
     listener: Listener
     is_isolated: bool
@@ -49,7 +49,7 @@ class Announcements:
         skipped: subjects with this prefix stay here; empty = none.
 
     Attributes:
-        loop_subject: a subject of this account alone: whoever announces it back is part of a loop.
+        loop_subject: a subject of this account alone: a server that announces it back is part of a loop.
     """
 
     def __init__(self, account: Account, skipped: bytes) -> None:
@@ -99,7 +99,7 @@ class Announcements:
     # Recipients behind a link
 
     def weigh(self, subject: bytes, queue: bytes, link: RemoteLink, change: int) -> None:
-        """Count recipients behind a link: so many more, or with a negative number less."""
+        """Count recipients behind a link: this many more, or with a negative number less."""
         if not change or (self._skipped and subject.startswith(self._skipped)):
             return
         source = _source(subject, link)
@@ -122,7 +122,7 @@ class Announcements:
         self._followers.pop(link, None)
 
     def all_for(self, link: RemoteLink, *, is_isolated: bool = False) -> Iterator[tuple[bytes, bytes, int]]:
-        """Return all subjects that the link is told of, with their queue groups and numbers of recipients."""
+        """Return all subjects that the link is notified of, with their queue groups and numbers of recipients."""
         for key in {**self._near, **self._far}:
             count = self._count_for(key, link, is_isolated)
             if count:
@@ -170,7 +170,7 @@ def _source(subject: bytes, link: RemoteLink) -> object:
 
 
 def _hears(subject: bytes, link: RemoteLink, source: object, is_isolated: bool) -> bool:
-    """Return whether the link is told of what this source wants."""
+    """Return whether the link is notified of what this source wants."""
     if source == _source(subject, link):
         return False
     return not is_isolated or source == HUBS or subject.startswith(LOOP_PREFIX)

@@ -110,7 +110,7 @@ class DialledConnection(LeafConnection):
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     async def _secure(self) -> None:
-        """Go on with TLS."""
+        """Continue TLS."""
         transport = self._transport
         assert transport is not None
         try:

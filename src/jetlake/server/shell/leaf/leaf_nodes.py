@@ -24,7 +24,7 @@ class LeafNodes:
 
     Args:
         take_number: returns the number of a new connection.
-        has_room_beside: whether one more socket is accepted, beside so many that are none of clients.
+        has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
 
     Attributes:
         listener: accepts leaf nodes; None = nobody does.

@@ -31,7 +31,7 @@ class LeafListener:
         leaf_accounts: the interest of each account.
         domain: this server's JetStream domain; empty = none.
         take_number: returns the number of a new connection.
-        has_room_beside: whether one more socket is accepted, beside so many that are none of clients.
+        has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.

@@ -64,7 +64,7 @@ def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any
 
 
 def account_row(server: ServerView, account: Account) -> dict[str, Any]:
-    """Report the connections of one account and their messages, those of ended connections included."""
+    """Report the connections of one account and their messages, ended connections included."""
     connections = _connections_of(server, account)
     leaves = leaf_connections(server, account.name)
     closed = server.statistics.closed_by_account.get(account.name)

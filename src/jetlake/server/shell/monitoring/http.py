@@ -151,7 +151,7 @@ class Monitoring:
         return True
 
     def has_room_for_body(self) -> bool:
-        """Return whether another large body is received: only so many at a time, whoever sends them."""
+        """Return whether another large body is received: the number at a time is bounded."""
         receiving = sum(exchange.unread is not None and exchange.unread[1] > _REQUEST_MAX for exchange in self.sockets)
         return receiving < _LARGE_BODIES_MAX
 
@@ -276,7 +276,7 @@ class _Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._monitoring.sockets.pop(self, None)
         self._gone.set()
-        self._writable.set()  # nobody waits for a connection that is gone
+        self._writable.set()  # no caller waits for a connection that is gone
         if self._idle is not None:
             self._idle.cancel()
 
@@ -426,7 +426,7 @@ class _Exchange(asyncio.Protocol):
             self._idle = asyncio.get_running_loop().call_later(seconds, self._time_out)
 
     def _time_out(self) -> None:
-        """Close an idle connection, but not while the client reads what was answered."""
+        """Close an idle connection, but not while the client reads the answer."""
         transport = self._transport
         unwritten_bytes = transport.get_write_buffer_size() if transport is not None else 0
         if 0 < unwritten_bytes != self._unwritten_bytes:

@@ -16,7 +16,7 @@ __all__ = ["leaf_connections", "leaf_settings", "leafs_report"]
 
 
 def leaf_connections(server: ServerView, account: str = "") -> list[LeafConnection]:
-    """List the leaf connections: all, or those of one account."""
+    """List the leaf connections of all accounts or of one."""
     found = server.leafnodes.open() if server.leafnodes is not None else []
     return [connection for connection in found if account in ("", connection.link.account.name)]
 

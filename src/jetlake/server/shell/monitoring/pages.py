@@ -77,7 +77,7 @@ async def answer_page(
 
 
 async def _is_taken(transport: asyncio.Transport, writable: asyncio.Event) -> bool:
-    """Apply back-pressure until more can be written; whether the peer takes what was written."""
+    """Apply back-pressure until more can be written; return whether the peer still reads."""
     while not writable.is_set():
         before = transport.get_write_buffer_size()
         try:

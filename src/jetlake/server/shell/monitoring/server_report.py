@@ -44,7 +44,7 @@ def format_uptime(duration_ns: int) -> str:
 
 
 def message_totals(server: ServerView) -> dict[str, int]:
-    """Sum up the messages and bytes of all connections, those that have ended included."""
+    """Sum up the messages and bytes of all connections, ended ones included."""
     return sum_messages([server.statistics.closed, *server.connections.values()])
 
 
@@ -66,7 +66,7 @@ def report_head(server: ServerView) -> dict[str, Any]:
 
 
 def _websocket(server: ServerView) -> dict[str, Any]:
-    """Report the WebSocket listener, with the keys of nats-server: those that say nothing are left out."""
+    """Report the WebSocket listener, with the keys of nats-server: empty ones are left out."""
     listener = server.websocket
     options = listener.settings.options if listener is not None else None
     if listener is None or options is None or options.websocket is None:

@@ -78,7 +78,7 @@ class ServerView(Protocol):
 
     @property
     def leafnodes_port(self) -> int | None:
-        """The port for leaf nodes; None where nobody listens for them."""
+        """The port for leaf nodes; None without a listener."""
         ...
 
     @property

@@ -219,7 +219,7 @@ def _account(server: ServerView, name: str) -> Account:
 
 
 def _account_statistics(server: ServerView, name: str, body: bytes) -> bytes | None:
-    """Report the counters of one account, of those that the request names, or of all that have connections."""
+    """Report the counters of one account, of the requested ones, or of all with connections."""
     names, with_unused = [name], True
     if name == "PING":
         names, with_unused = _wanted_accounts(body)

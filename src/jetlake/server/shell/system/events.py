@@ -22,7 +22,7 @@ _LATER_S = 10.0
 
 
 class SystemEvents:
-    """Publishes the server's events in its system account; an event that nobody subscribes is not made.
+    """Publishes the server's events in its system account; an event without a subscriber is not made.
 
     Args:
         account: the system account.

@@ -36,7 +36,7 @@ class WebSocketCore:
 
     Attributes:
         request: the request that was upgraded; None before that.
-        ended: the socket is to be closed: the upgrade was refused, or both sides have sent their close frames.
+        ended: the socket must be closed: the upgrade was refused, or both sides have sent their close frames.
 
     Args:
         options: the listener's options.
@@ -106,7 +106,7 @@ class WebSocketCore:
         return self._protocol.state is State.OPEN
 
     def to_send(self) -> bytes:
-        """Take what is to be sent besides the data: the answer to the upgrade, pongs, the close frame."""
+        """Take the bytes to send besides the data: the answer to the upgrade, pongs, the close frame."""
         pieces = self._protocol.data_to_send()
         if SEND_EOF in pieces:
             self.ended = True

@@ -32,7 +32,7 @@ class WebSocketListener:
     Args:
         services: what the server gives its connections.
         make_connection: makes a connection with the services given to it.
-        has_room_beside: whether one more socket is accepted, beside so many that have no connection yet.
+        has_room_beside: whether one more socket is accepted, beside this many that have no connection yet.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.

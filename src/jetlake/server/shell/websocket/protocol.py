@@ -64,7 +64,7 @@ class WebSocketProtocol(asyncio.Protocol):
     Args:
         services: what the listener gives its connections.
         make_connection: makes the connection of an upgraded socket.
-        make_leaf_connection: makes that of a leaf node; None = none is accepted.
+        make_leaf_connection: makes the connection of a leaf node; None = none is accepted.
         has_room: whether one more socket may begin its upgrade; otherwise it is dropped.
         upgrading: the sockets that are not upgraded yet, this one among them until it is.
     """
@@ -152,7 +152,7 @@ class WebSocketProtocol(asyncio.Protocol):
         return self._is_waiting
 
     def _wait_for_turn(self) -> None:
-        """Unpack the next share when those who wait already have had theirs."""
+        """Unpack the next share after connections that waited longer."""
         if self._is_waiting:
             return
         self._is_waiting = True
@@ -178,7 +178,7 @@ class WebSocketProtocol(asyncio.Protocol):
         return not is_over
 
     def _unpack(self) -> bool:
-        """Unpack pieces until the time is up; True when there are no more, or the client has to go on first."""
+        """Unpack pieces until the time is up; True when there are no more, or the client has to continue first."""
         ticks = self._services.engine_loop.ticks
         deadline_s = ticks() + _SHARE_S
         while self._input and self._socket is not None and self._client_reads and self._can_write:

@@ -1,4 +1,4 @@
-"""The end of segments: removing those in which nothing lives, and rewriting those that are mostly dead."""
+"""Compaction: segments without a living message are removed, mostly dead ones are rewritten."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Compactor:
     def _is_needed(self, segment: Segment, first: int, last: int) -> bool:
         """Return whether an older file needs a tombstone of this segment, for records it still holds or never held.
 
-        One that was rewritten explains itself, but not what came behind it and has been dropped since.
+        A rewritten segment has its own tombstones, but none for later segments that were dropped since.
         """
         for position, other in enumerate(self._index.blocks):
             if other is segment or other.first > last:
@@ -125,7 +125,7 @@ class Compactor:
         )
 
     def begin_rewrite(self, segment: Segment) -> None:
-        """Begin to write a segment anew without what died in it."""
+        """Begin to rewrite a segment without what died in it."""
         last = self._index.last_of(segment)
         self._rewrite = Rewrite(segment, last, self._index.last_time_ns, partial(self._is_needed, segment))
         self._steps = self._rewrite.build()
@@ -183,7 +183,7 @@ class Compactor:
 
     def write(self) -> None:
         """Write a rewritten segment to its file; may run in another thread."""
-        # One at a time: a rewrite that is begun anew has the same file.
+        # One at a time: a rewrite that is started over has the same file.
         with self._write_lock:
             rewrite = self._rewrite
             if rewrite is not None and rewrite.is_built:
@@ -197,7 +197,7 @@ class Compactor:
 
 
 def _explains_itself(segment: Segment, last: int) -> bool:
-    """Return whether a file tells of everything up to this sequence that is gone from it, without other files."""
+    """Return whether a file's own tombstones cover every sequence up to this one that is missing in it."""
     if not segment.generation or segment.dead_records:
         return False
     return last <= max(segment.explained, segment.last_row_sequence)

@@ -144,7 +144,7 @@ class Compressor:
             work.is_written = True
 
     def cancel(self) -> None:
-        """Give up what was begun; if its file cannot be removed, the next start does that."""
+        """Give up the work in progress; if its file cannot be removed, the next start does that."""
         work, self._work = self._work, None
         if work is not None and work.content is not None:
             with suppress(OSError):

@@ -27,10 +27,10 @@ _PART_BYTES = 128 * 1024
 
 
 class Rewrite:
-    """A segment without what was dead in it when the rewrite began.
+    """A segment without the records that were dead when the rewrite began.
 
-    What is left out is told by tombstones in its place, so that a later reader knows that nothing is missing. Messages
-    may be removed while the rewrite goes on: their records are in the new file, as dead ones, and their tombstones
+    Tombstones stand in the place of the records left out, so that a later reader misses nothing. Messages
+    may be removed while the rewrite continues: their records are in the new file, as dead ones, and their tombstones
     where every removal is written.
 
     Args:
@@ -65,7 +65,7 @@ class Rewrite:
         self._size = self._digest = 0
         self._aside = segment.file.folder / (segment.file.name + ASIDE_SUFFIX)
         self._handle: int | None = None
-        self._lock = threading.Lock()  # whoever takes the handle closes it
+        self._lock = threading.Lock()  # the thread that takes the handle closes it
 
     def build(self) -> Steps[None]:
         """Build the content of the new file, and open it.
@@ -102,7 +102,7 @@ class Rewrite:
         self.is_built = True
 
     def _tombstones_in(self, data: bytes) -> Iterator[list[Range]]:
-        """Yield the ranges of all tombstones in the segment's bytes, those of a bounded number of records at a time."""
+        """Yield the ranges of all tombstones in the segment's bytes, in groups from a bounded number of records."""
         segment = self.segment
         if not segment.tombstones.low:
             return
@@ -222,7 +222,7 @@ class Rewrite:
     def install(self) -> None:
         """Put the new file in the place of the segment's, and its rows in the place of the segment's rows.
 
-        The new name is not yet safe when this returns: that is left to whoever syncs the folder.
+        The new name becomes durable with the next sync of the folder.
 
         Raises:
             OSError: the disk refused; the segment is as it was.

@@ -1,1 +1,1 @@
-"""What a start finds in a store's files: read, compared with what should be there, and told apart."""
+"""Recovery: a start reads a store's files and compares them with the list of segments."""

@@ -51,7 +51,7 @@ class Findings:
         found: gets the findings.
 
     Attributes:
-        position: up to here nothing is missing but what was noted.
+        position: all missing messages up to this sequence were noted.
     """
 
     def __init__(self, folder: Path, evidence: Evidence, found: Recovered) -> None:
@@ -71,7 +71,7 @@ class Findings:
         self._links: list[tuple[int, int]] = []
         found.last_sequence = snapshot.last_sequence
         found.last_time_ns = snapshot.last_time_ns
-        # What was lost from files that have gone since is no longer worth telling.
+        # Losses in files that have been removed since are no longer reported.
         firsts = [file.header.first_sequence for file in files.values() if file.header is not None]
         oldest = min((*firsts, *(self._listed or {}).values()), default=0)
         found.missing = [(sequence, sequence) for sequence in snapshot.lost if sequence >= oldest]
@@ -91,7 +91,7 @@ class Findings:
         found.missing += content.missing
         found.half_erased += ranges_of(sorted(content.half_erased))
         if content.hidden_at:
-            # Without the list, which a full disk takes away, nobody knows whether these are a crash's remains.
+            # Without the list, which a full disk takes away, it is unknown whether these are a crash's remains.
             is_known = self._listed is None or segment.number in self._torn_before or self._is_struck(segment.number)
             if is_known or (segment.number, content.hidden_at) >= found.safe_end:
                 found.torn.add(segment.number)
@@ -115,7 +115,7 @@ class Findings:
             self.position = max(self.position, end)
 
     def note_index(self, head: IndexHead) -> None:
-        """Note what a segment index tells of its segment, which is whole."""
+        """Note the content of a segment index, whose segment is complete."""
         found = self._found
         found.tombstones += head.tombstones
         found.last_time_ns = max(found.last_time_ns, head.last_time_ns)
@@ -132,7 +132,7 @@ class Findings:
         return self._listed is not None and number not in self._listed and number < max(self._listed, default=0)
 
     def doubt(self, number: int, missing: Range | None = None) -> None:
-        """Note that tombstones of a segment may be lost; the snapshot knows what was removed before it was made."""
+        """Note that tombstones of a segment may be lost, unless the snapshot is newer than the segment."""
         if number >= self._known_last:
             self._found.unsure.append((number, missing))
 
@@ -153,13 +153,13 @@ class Findings:
         self.doubt(number)
         if behind is None:
             if not mark.key:
-                # Nobody knows how far it went: its sequences might be used again.
+                # It is unknown how far it went: its sequences might be used again.
                 raise StoreError(
                     f"read what is in {self._folder}",
                     f"the newest segment, {segment_name(number)}, is gone, and so is the mark of the last sequence",
                 )
             return
-        # The snapshot has the last word on what it knew, and on what was missing then.
+        # For older messages the snapshot is authoritative, for the missing ones too.
         if behind - 1 > self._known_sequence:
             self._found.missing.append((max(first, self._known_sequence + 1), behind - 1))
         self.position = max(self.position, behind - 1)
@@ -199,7 +199,7 @@ class Findings:
         if position < safe:
             found.missing.append((position + 1, safe))
             found.lost_bytes += self._torn_bytes
-        # What was written and never known to be safe is no loss: nobody was promised anything.
+        # Messages that were never known to be durable are no loss: no client got an acknowledgement.
         position = max(position, safe)
         if position < found.last_sequence:
             found.dropped = (position + 1, found.last_sequence)

@@ -22,13 +22,13 @@ class Recovered:
         incomplete: what a crash left of groups, as (first, last).
         unsure: the numbers of segments whose tombstones may be lost, each with the sequences of which one is lost if it
             is so, as (first, last); None when it is so in any case.
-        torn: the numbers of segments that a crash left with remains of records that nobody was promised.
-        dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
-        safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
+        torn: the numbers of segments that a crash left with remains of records that no client was promised.
+        dropped: the sequences at the end that were used for messages that no client was promised, as (first, last).
+        safe_sequence: the last one that was known to be safe: what is missing above it, no client was promised either.
         last_sequence: the highest one that was ever used.
         next_number: the number of the next segment, unless a file has it that is not the stream's.
         taken_numbers: the numbers that files have, whosever they are.
-        by_index: the segments that were taken in by their segment indexes, which tell of removals too.
+        by_index: the segments that were taken in by their segment indexes, which describe removals too.
         unsynced: the segments whose bytes may not be safe yet.
         safe_end: a segment's number and how many of its bytes are safe, as all segments before it are.
     """

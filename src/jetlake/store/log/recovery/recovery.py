@@ -48,14 +48,14 @@ def recover(
     """Recover a store's folder from the index snapshot, and from the log where the snapshot is missing or stale.
 
     Args:
-        listed: the segments that should be there; None when nobody knows.
-        note: logs what was removed, and what is not the store's.
+        listed: the segments that should be there; None without a list.
+        note: logs removed files, and files that are not the store's.
         reuses_sequences: sequences that were written and never synced are free again.
 
     Raises:
-        OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to go on without it
+        OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to continue without it
             would be to give up messages that may be back with the disk.
-        StoreError: the files are another stream's, or so much is missing that sequences might be used again.
+        StoreError: the files are another stream's, or sequences might be used again because too much is missing.
     """
     names = disk.kinds(folder)
     foreign = foreign_names(MESSAGE_FILES, names)
@@ -73,7 +73,7 @@ def recover(
     recovery = _Recovery(disk, folder, Evidence(names, files.own, snapshot, listed), found, note)
     recovery.run(files.mark, reuses_sequences=reuses_sequences)
     if reuses_sequences:
-        # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
+        # Missing messages before the end can not be stored again: they are reported as lost.
         found.safe_sequence = found.last_sequence
     if recovery.passed_over:
         skipped = format_names(recovery.passed_over)
@@ -91,7 +91,7 @@ def _clear_aside(disk: Disk, folder: Path, names: list[str], note: Callable[[str
             try:
                 disk.remove(folder / name)
             except OSError:
-                # It is in nobody's way.
+                # It does no harm.
                 continue
             note(f"Removed {folder / name}, which was left unfinished by a crash")
 
@@ -133,7 +133,7 @@ class _Recovery:
             segment = self._take_in(number, following)
             if segment is not None:
                 if self._listed is None and segment.is_damaged and segment is self._known.get(number):
-                    # The list that has gone may have told of remains in it, which nobody has looked for now.
+                    # The lost list may have recorded torn records in it, which nothing else records.
                     self._found.torn.add(number)
                 self._found.segments.append(segment)
                 self._subjects.take(segment)
@@ -153,7 +153,7 @@ class _Recovery:
             if known is not None and self._listed is not None:
                 self._findings.note_absent(known, set(), lost=number in self._listed)
             elif known is not None:
-                # The log is removed from its front; what is missing in between was taken by somebody else.
+                # The log is removed from its front; what is missing in between was taken by another program.
                 self._findings.note_absent(known, set(), lost=number > min(self._files, default=0))
             return None
         if known is not None:
@@ -175,7 +175,7 @@ class _Recovery:
         return self._read_again(file, known, following)
 
     def _is_as_known(self, known: Segment) -> bool:
-        """Return whether a segment is that of the snapshot, perhaps longer, and nothing was lost since."""
+        """Return whether a segment is as in the snapshot, perhaps longer, and nothing was lost since."""
         index = bisect_left(self._lost_since, known.first)
         if index < len(self._lost_since) and self._lost_since[index] <= known.last_row_sequence:
             return False
@@ -205,8 +205,8 @@ class _Recovery:
     def _find_heads(self) -> None:
         """Read the heads of segment indexes that can be trusted, and give their subjects the numbers they have there.
 
-        A segment index does not show which messages a power cut took: only that of a synced segment counts. A synced
-        segment has no incomplete group either, since a group is synced as a whole.
+        A segment index does not show which messages a power cut took: only the index of a synced segment counts. Such
+        a segment has no incomplete group either, since a group is synced as a whole.
         """
         for number, file in self._files.items():
             known = self._known.get(number)
@@ -253,7 +253,7 @@ class _Recovery:
         """Leave out messages whose sequences the segment before has too.
 
         A full disk had taken a part of them, their file was removed and their sequences went to others; a power cut
-        brought the file back. Nobody was promised the first ones.
+        brought the file back. No client was promised the first ones.
         """
         before = self._found.segments[-1] if self._found.segments else None
         last = before.last_row_sequence if before is not None else 0
@@ -263,7 +263,7 @@ class _Recovery:
             segment.first = last + 1
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
-        """Read what was written to the snapshot's last segment since; None when the segment was damaged since."""
+        """Read what the snapshot's last segment got since; None when the segment was damaged since."""
         size = max(known.file.data_size(), known.size)
         if size > WINDOW_BYTES:
             return None
@@ -326,12 +326,12 @@ class _Recovery:
         try:
             self._disk.remove(segment.file.path)
         except OSError:
-            # It is in nobody's way.
+            # It does no harm.
             return
-        self._note_text(f"Removed {segment.file.path}, of which a crash or somebody left nothing but the name")
+        self._note_text(f"Removed {segment.file.path}, which is empty: only its name was left")
 
     def _rewrite_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
-        """Write a damaged header anew: it is one of the few places that know the stream's key."""
+        """Rewrite a damaged header: it is one of the few places that know the stream's key."""
         if file.header is not None:
             return
         segment.hasher = None

@@ -30,7 +30,7 @@ class SegmentFile(msgspec.Struct):
         header: None when it is damaged.
         is_plain: whether it is known not to be compressed.
         is_unwritten: whether there is no more than the beginning of a header and zeros, as a crash leaves it.
-        is_refused: whether the disk did not give back the header.
+        is_refused: whether the disk did not return the header.
     """
 
     number: int
@@ -43,13 +43,13 @@ class SegmentFile(msgspec.Struct):
 
 
 class SegmentFiles(msgspec.Struct):
-    """What was found.
+    """The files found.
 
     Attributes:
         key: the stream's, 0 when nothing tells it.
         own: the stream's files by the numbers of their segments, which are not always those in their names.
         numbers: those in the names of all files, whosever they are.
-        mark: that of the stream; an empty one when the file is another's.
+        mark: of the stream; an empty one when the file is another stream's.
     """
 
     key: int
@@ -70,7 +70,7 @@ def find_segments(
     Raises:
         OSError: a file is there and the disk does not let it be opened.
         StoreError: the list and the files are of different streams, a listed segment is no plain file, or the disk
-            gives back nothing that tells whose the files are.
+            returns nothing that tells whose the files are.
     """
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
     if listed is not None:
@@ -85,7 +85,7 @@ def find_segments(
     if keys and key not in keys:
         raise StoreError(f"read what is in {folder}", "it is another stream's: none of it fits the list of segments")
     if mark.key not in (key, 0):
-        note(f"{folder / 'mark'} is another stream's, and is written anew")
+        note(f"{folder / 'mark'} is another stream's, and is rewritten")
         mark = Mark()
     own, foreign = _sort_out(files, key, folder, note)
     if foreign:

@@ -130,8 +130,8 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names, bloom: byt
     """Return what the index of a full segment consists of; the columns must be in memory.
 
     Args:
-        names: those of the postings' subjects.
-        Bloom filter: that of the postings' subjects.
+        names: of the postings' subjects.
+        bloom: the Bloom filter of the postings' subjects.
     """
     packed_sequences = yield from pack_sequences(segment.sequences, segment.first)
     columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
@@ -228,7 +228,7 @@ def write_index(disk: Disk, segment: Segment, content: IndexContent, last: int, 
             disk.write(handle, part, at)
         at += len(part)
         yield
-    # The head comes last: without it nobody looks at the rest.
+    # The head is written last: without it the rest is ignored.
     with _opened(disk, path) as handle:
         disk.write(handle, head, 0)
     return _parts(head, len(head))
@@ -325,7 +325,7 @@ def read_columns(disk: Disk, path: Path, parts: IndexParts, rows: int) -> list[a
 
 
 def read_offsets(disk: Disk, path: Path, parts: IndexParts, rows: int, row: int) -> tuple[int, int] | None:
-    """Where one row's record begins and where the next one does, or this one ends; None where it is not told.
+    """Return where a row's record begins, and where the next one begins or this one ends; None when unknown.
 
     Nothing vouches for them but the record that is there.
     """

@@ -12,7 +12,7 @@ INDEX_CACHE_BYTES = 64 * 1024 * 1024
 
 
 class Holder(Protocol):
-    """Whoever holds parts that can be read again."""
+    """An owner of parts that can be loaded again."""
 
     def release(self, part: str) -> None:
         """Give up a part."""
@@ -37,7 +37,7 @@ class IndexCache:
         self._held: OrderedDict[tuple[Holder, str], int] = OrderedDict()
 
     def hold(self, holder: Holder, part: str, size: int) -> None:
-        """Note that a part was read and takes so many bytes."""
+        """Note that a part was read and takes this many bytes."""
         self.bytes += size - self._held.pop((holder, part), 0)
         self._held[holder, part] = size
         while self.bytes > self.bytes_max and len(self._held) > 1:

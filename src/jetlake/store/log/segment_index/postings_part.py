@@ -30,7 +30,7 @@ _READ_AHEAD_MAX = 32 * 1024
 _END = 0xFFFF_FFFF
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes at an offset, or fewer where the file ends."""
+"""Reads this many bytes at an offset, or fewer where the file ends."""
 
 
 def table_size(subject_count: int, pages_size: int) -> int:
@@ -58,7 +58,7 @@ def pack_postings(postings: Postings) -> Steps[tuple[bytes, list[bytes]]]:
 
 
 def _directory(postings: Postings, numbers: array[int]) -> Iterator[bytes]:
-    """Yield the directory in parts; the numbers are those of the subjects and of the end."""
+    """Yield the directory in parts; `numbers` has the subjects' numbers and the end marker."""
     count = _PART // _ENTRY
     for start in range(0, len(numbers), count):
         part = numbers[start : start + count]
@@ -66,7 +66,7 @@ def _directory(postings: Postings, numbers: array[int]) -> Iterator[bytes]:
         entries[::4], entries[1::4] = part, postings.starts[start : start + count]
         if postings.earlier is not None:
             earlier = read_column("I", column_bytes(postings.earlier[start : start + count]))
-            earlier.frombytes(bytes(8 * len(part) - 4 * len(earlier)))  # that of the end
+            earlier.frombytes(bytes(8 * len(part) - 4 * len(earlier)))  # for the end marker
             entries[2::4], entries[3::4] = earlier[::2], earlier[1::2]
         yield column_bytes(entries)
 

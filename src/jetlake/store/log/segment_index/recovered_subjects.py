@@ -30,7 +30,7 @@ class RecoveredSubjects:
         counters_hold: whether the snapshot's counters are valid: all its spilled segments are unchanged.
 
     Attributes:
-        index: what was found so far.
+        index: the subjects found so far.
         missing: the sequences of messages that were found to be lost.
     """
 

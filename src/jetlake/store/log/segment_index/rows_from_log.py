@@ -38,7 +38,7 @@ def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
     segment.sizes, segment.subject_ids, segment.offsets = sizes, numbers, offsets
     # Rows without a record stand between others, and times never go back.
     segment.times = array("q", accumulate(times, max))
-    # The next segment index is to tell of removals from other segments, as the one before did.
+    # The next segment index is to describe removals from other segments, as the one before did.
     segment.tombstones.ranges = array("Q", chain.from_iterable(content.tombstones))
     segment.index_parts = None
     return [row for row in segment.live_rows(0, rows) if not sizes[row]]

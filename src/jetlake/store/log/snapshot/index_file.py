@@ -12,7 +12,7 @@ __all__ = ["IndexFile"]
 
 
 class IndexFile:
-    """Nobody depends on it: where the disk refuses, the next start reads the log instead.
+    """The snapshot of the index on disk. No start depends on it: without one, the log is read.
 
     Args:
         step_bytes: about how much is written in one step.
@@ -40,11 +40,11 @@ class IndexFile:
         self._generation = generation
 
     def begin(self, snapshot: IndexSnapshot) -> None:
-        """Begin to write the index as it is now, while the store goes on."""
+        """Begin to write the index in its present state, while the store is used."""
         self._writer = SnapshotWriter(self._disk, self._path, snapshot)
 
     def step(self) -> bool:
-        """Take the next step of what was begun; False when there was nothing to do."""
+        """Take the next step of the work in progress; False when there was nothing to do."""
         writer = self._writer
         if writer is None:
             return False
@@ -57,7 +57,7 @@ class IndexFile:
         return True
 
     def drop(self) -> None:
-        """Remove the file, and give up what was begun: tombstones go that explain where its messages have gone.
+        """Remove the file, and stop writing one: tombstones are about to go that account for messages in it.
 
         Raises:
             OSError: the disk refused, and the tombstones must stay.
@@ -68,7 +68,7 @@ class IndexFile:
             self._generation = -1
 
     def cancel(self) -> None:
-        """Give up what was begun."""
+        """Give up the work in progress."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.cancel()

@@ -90,7 +90,7 @@ class SnapshotWriter:
         self._handle: int | None = None
 
     def step(self, size: int = _WRITE_BYTES) -> bool:
-        """Write about so many bytes; whether there is more to do.
+        """Write about this many bytes; whether there is more to do.
 
         Raises:
             OSError: the disk refused; the old file is still there, and this one is given up.
@@ -98,7 +98,7 @@ class SnapshotWriter:
         try:
             if self._handle is None:
                 # A file that was truncated, or put in the place of another, is written out by some file systems there
-                # and then, while the loop waits. Nobody needs this one so badly.
+                # and then, while the loop waits. No start depends on this file.
                 self._disk.remove(self._aside)
                 self._handle = self._disk.open(self._aside, create=True)
             if data := _gather(self._chunks, size):
@@ -122,7 +122,7 @@ class SnapshotWriter:
         self._offset += len(data)
 
     def cancel(self) -> None:
-        """Give the handle back; what was written aside goes at the next start, or when the next one begins."""
+        """Close the file; the next start or snapshot removes the unfinished one."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._disk.close(handle)

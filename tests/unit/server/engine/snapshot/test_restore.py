@@ -95,7 +95,7 @@ def test_messages_that_went_while_the_backup_was_taken_are_told(make_harness, fi
     assert restore(harness, archive)["state"]["messages"] == 100
     assert told == [
         "JetStream - restored stream S without 199 messages that its backup counts and does not hold: they were "
-        "removed while it was taken, or taken out of it since"
+        "removed while it was taken, or removed from it since"
     ]
     told.clear()
     assert restore(harness, backup(filled).archive, name="T", subjects=["t.>"])["state"]["messages"] == 100
