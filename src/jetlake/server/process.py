@@ -23,8 +23,8 @@ _DUE_QUIET = 1
 _QUIET_TURNS = 50
 _NEW_PER_DUE = 3200
 # And no sooner than the objects have grown by this share of their number after the last full collection, so that the
-# time of collections is a fixed share of the time that made the objects. Garbage does not count among these: whatever time
-# a collection takes because of it, the next one comes no later.
+# time of collections is a fixed share of the time that made the objects. Garbage does not count among these: whatever
+# time a collection takes because of it, the next one comes no later.
 _GROWTH_BUSY = 0.25
 _GROWTH_QUIET = 0.02
 

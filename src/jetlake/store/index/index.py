@@ -1,4 +1,26 @@
-"""What a stream holds, by sequence and by subject: blocks of rows, an index of subjects, and the counters over both."""
+"""The index of a stream: blocks of rows by sequence, an index by subject, and the counters over both.
+
+    sequence ──► starts (bisect) ──► block ──► row: size, subject number, time, living or dead
+    subject ──► number ──► tail and older sequences (newest blocks) + counters and postings (spilled blocks)
+
+What is always true:
+
+- `blocks` are ascending and do not overlap; `starts` has their first sequences; rows are appended to the last block,
+  `active`. A sequence is in at most one block.
+- A row that has died stays dead. `live_count` and `live_bytes` of a block count its living rows; `messages` and `bytes`
+  are their sums over all blocks, but for `unread` rows, whose bytes are still counted.
+- `first_sequence` is the oldest living row after `update_first_sequence`, which every removal ends with; when the
+  stream is empty, it is the next sequence to be used.
+- Every living row is known to the subject index once: in its subject's tail, if its block is not spilled, or else in
+  the counters of spilled blocks and in the block's postings. Postings may contain rows that have died since.
+- The counters are exact while `is_counted`. They are not after a segment was lost together with its index: then dead
+  messages count until they are read (`unread`) or the recount has ended, and no snapshot is written.
+- A method that reads columns of a spilled block may find messages lost on the way. Its caller reads them before it
+  changes a counter, and looks at the row again afterwards.
+
+The index is in memory only and belongs to one thread. What a start finds in snapshot and segment indexes is derived
+from the log: where they are missing or wrong, the log decides.
+"""
 
 from __future__ import annotations
 

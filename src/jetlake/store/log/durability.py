@@ -1,4 +1,31 @@
-"""The durability of a log: which flushes are synced. The one part of a store that two threads share."""
+"""The durability of a log: which flushes are synced. The one part of a store that two threads share.
+
+    flush (loop) ── wrote ──► _dirty, flushed ── sync (any thread) ──► synced, synced_sequence, mark
+                                   └── take_redo (loop) ──► redo log, then checkpoint ──► synced
+
+What is always true:
+
+- `synced` <= `flushed`. Everything of the flushes up to `synced` is on the disk, and nothing else is promised.
+- A sync takes numbers, segments and names before it asks the disk, and publishes them afterwards: flushes meanwhile
+  wait for the next one. The order is segments, folder, list of segments, mark: what the mark says is there.
+- `synced` is set last. From then on the flushing thread may close the files that the sync used.
+- After a failed sync nothing is written: the system may have dropped the bytes and report success next time. `retry`
+  first finishes the truncations in `cuts`; the sync after it rewrites the segments from what can be read back, and only
+  that ends the failure.
+- The redo log takes a tail that lies in one segment, directly behind `_safe_end` or `_redo_end`, with no overwrite and
+  no changed name since: anything else needs a sync.
+- `begin_file_sync` hands the sync of exactly one file to the kernel. While it runs, `sync` waits for it and
+  `begin_file_sync` gives None.
+
+Locks, in the order in which they are taken:
+
+1. `_sync_lock` for a whole sync: one at a time. `take_redo` and `begin_file_sync`, on the loop, try it and never wait.
+2. `_lock` for `_dirty`, `flushed`, `_end` and the numbers that go with them; held for a few statements, never over I/O.
+3. `_end_lock` for the end of a sync, against `discard`: once discarded, no file of the folder is written, because its
+   name may belong to another store.
+
+A crash between two lines of a sync leaves files that are newer than mark and list, which recovery takes for unproven.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,30 @@
-"""A stream's log on disk: messages and tombstones appended to segments, flushed, synced, and rolled back on failure."""
+"""A stream's log on disk: messages and tombstones appended to segments, flushed, synced, and rolled back on failure.
+
+    append, skip ──► segment.pending, index       flush            sync
+    removed ───────► removals (asked) ──────────► written ───────► durable
+            ───────► removals (held back, until their cause is synced) ──┘
+                     refused by the disk: appends are rolled back, removals are kept
+
+What is always true:
+
+- A message is in the index from `append` on, so that it can be read at once; it is in its segment's file from `flush`
+  on. `_unflushed` has exactly the segments with pending records.
+- A flush writes the appends first and tombstones behind them, in the newest segment: a tombstone is never in the file
+  without the messages that were flushed before it.
+- A flush either counts as a whole, or leaves the index and the files as they were before the appends. A file that could
+  not be truncated is kept in `durability.cuts`, and nothing is written before that has succeeded: records left behind
+  would be taken for the messages that get their sequences next.
+- A removal that an append caused (a limit, a roll-up) is written only when that append is synced: a power cut must not
+  take the new message and leave the old one removed. Requested removals are written with the next flush.
+- Sequences only rise. After a crash the mark, the segment list and the headers of segments keep the highest one that
+  was used, even if its record is lost. (A mirror may use unsynced ones again: they can only be for the same messages.)
+- A group is flushed and rolled back as a whole. Its records link to their neighbours, so that recovery drops a part of
+  one.
+
+One thread calls everything but `sync`, which may run in another one; `Durability` has the state that both share.
+A crash before the flush loses the appends, a kill after it loses nothing, a power cut before the sync may take any
+record written since the last one, of which no client has an acknowledgement.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,25 @@
 """The redo log: what many stores appended, written to one file, so that one sync makes all of it durable.
 
-Two files take turns. Entries go to one of them until it is full or idle for a while; a checkpoint then syncs
-the segments of its entries, after which the file is reset.
+    loop:     take_redo of each store ──► append ──► file 1 (current) ... full or idle ──► rotate
+    thread:   sync of the file                       file 2 ◄── checkpoint: sync the stores, new header, wipe
+
+What is always true:
+
+- An entry is a copy of bytes that are already written to segments. It is needed until those segments are synced, and no
+  longer: replaying it again, or after its stream was deleted, changes nothing.
+- Entries go to one file, `_current`. The other one is free, or `_retired` until its checkpoint has succeeded; so there
+  is room for new entries during a checkpoint.
+- A checkpoint syncs every store of a file before the file's new header is written. A crash between the two leaves the
+  entries valid, and the next start replays them.
+- A header has a new salt each time, and the hash of an entry is seeded with salt and position: entries of an earlier
+  use of the file are not valid after it. Headers alternate between two places, so that a torn write leaves the old one.
+- An entry that could not be synced proves nothing. Its stores are synced one by one, and the file takes no more entries
+  until a checkpoint has emptied it.
+- `redo.made` is there while both files must be: a start reports a missing one. It is removed before they are.
+- Messages that are erased on request must not survive in old entries: after a pause the files are wiped.
+
+The loop appends and rotates. Worker threads sync the current file, and checkpoint the retired one, which the loop
+leaves alone until `reset`. When the files are made, `_current` is assigned last.
 
 The reasons are in decision 26 (docs/decisions).
 """

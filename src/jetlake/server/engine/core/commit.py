@@ -1,11 +1,29 @@
 """Group commit: writes of one cycle share a flush and a sync, and acknowledgements wait for the sync.
 
+    mark, when_durable ──► flush (one cycle) ──► begin ──► sync in a thread ──► finish ──► actions
+                             │ refused: rolled back           │ failed: retried later
+                             └────► actions get the error ◄───┘
+
 A cycle of the engine marks the stores and journals that it wrote to, and adds actions that wait for them
-(acknowledgements, answers, visibility). `flush` writes everything to the operating system. With `always`, the shell
-then takes the unsynced stores (`begin`), syncs each in a worker thread, several at a time, and reports each back
-(`finish`), which runs the actions that waited for that store. Writes during a sync share the next one. With an
-interval, actions run right after the flush, and the shell syncs when the interval has passed; only stores marked with
-`mark_now` are synced at once, and waited for.
+(acknowledgements, answers, visibility). With `always`, the shell takes the unsynced stores, several at a time, and
+writes during a sync share the next one. With an interval, actions run right after the flush, and the shell syncs when
+the interval has passed; only stores marked with `mark_now` are synced at once, and waited for.
+
+What is always true:
+
+- An action runs once: with None when everything written to its syncable before the action was added is as durable as
+  the policy says, or with the error that prevented that.
+- A syncable has at most one sync in flight; its later writes, and the actions that wait for them, wait for the next
+  one.
+- After `order(first, then)`, `then` is not flushed before the writes that `first` had are durable; if `first` fails,
+  the actions that wait for `then` fail too, and it stays held. So a removal is in the log before a consumer's journal
+  counts on it.
+- After a failed flush or sync a syncable takes no writes until `retry` and another sync have succeeded; `failures`
+  lists it meanwhile.
+- Everything here runs on the engine's thread. Other threads only run `sync` of the syncables that `begin` returned, and
+  touch nothing of this object.
+
+A crash at any point loses only writes whose actions have not run with None.
 
 The reasons are in decisions 7 and 8 (docs/decisions).
 """

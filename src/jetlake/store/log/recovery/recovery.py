@@ -1,5 +1,26 @@
 """Recovery of a store from its files: which messages are there, removed or lost. No damage keeps it from ending.
 
+    list of segments ─┐                            ┌─ as in the snapshot ─────────► taken over
+    mark ─────────────┼─► one pass, oldest first ──┼─ full, with a segment index ─► taken over, removals applied
+    snapshot ─────────┘   (`_Recovery.run`)        ├─ the snapshot's newest one ──► its end is read
+                                                   └─ any other ──────────────────► read as a whole
+
+What is always true:
+
+- The log decides. Snapshot and segment indexes save reading: each counts only for a segment that is as it was then, by
+  generation and size, and a segment index only for a synced segment (before `safe_end`).
+- Every sequence up to `last_sequence` ends in one of four states: a message, removed (a tombstone, or a segment that
+  was struck off the list), lost (it was durable and is gone: reported), or dropped (never known to be durable, so that
+  no client has an acknowledgement).
+- `last_sequence` is at least every sequence that mark, list, headers or records name. If the newest segment and the
+  mark are both gone, the store is not opened: its sequences could be used twice.
+- A damaged record costs that record. The scan continues behind it; a gap next to damage counts as missing.
+- Of a group, all messages are recovered or none.
+- The pass writes nothing but removals of unfinished files, empty segments and outdated segment indexes, and damaged
+  headers. A crash in recovery leaves the same evidence to the next start.
+- When the disk returns nothing of an existing segment, recovery raises, and nothing has changed: its messages may be
+  back with the disk.
+
 The reasons are in decision 5 (docs/decisions).
 """
 
