@@ -62,7 +62,7 @@ class Engine:
         self.random = Random()
         """Source of consumer names, jitter and samples; tests seed it."""
         self.timers = Timers()
-        self.long_work = LongWork(clock.now_ns)
+        self.long_work = LongWork(clock)
         """Requests that run in steps over several cycles."""
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.commit.on_failure = self._report_failure

@@ -12,6 +12,7 @@ from jetlake.model.trace_sampling import TraceSampling
 from jetlake.model.weighted_mappings import MappingOptions, WeightedMappings
 from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, ConnectionLimits, Options
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, TraceOptions, find_export
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
 from jetlake.server.engine.routing.responses import Schedule
@@ -32,11 +33,11 @@ class AccountTable:
         on_created: called with each account that a reload adds.
     """
 
-    def __init__(self, options: Options, random: Random, now_ns: Callable[[], int], schedule: Schedule) -> None:
+    def __init__(self, options: Options, random: Random, clock: Clock, schedule: Schedule) -> None:
         self.by_name: dict[str, Account] = {}
         self.on_created: Callable[[Account], None] = lambda _account: None
         self._random = random
-        self._now_ns = now_ns
+        self._clock = clock
         self._schedule = schedule
         self._limits: dict[str, ConnectionLimits] = {}
         self._connections: Counter[str] = Counter()
@@ -120,11 +121,11 @@ class AccountTable:
                         allows_trace=export.allow_trace,
                     )
                 )
-        return AccountImports(self.get_or_create(name), streams, services, self._now_ns, self._schedule)
+        return AccountImports(self.get_or_create(name), streams, services, self._clock, self._schedule)
 
     def _meter(self, exporter: Account, latency: LatencyOptions) -> LatencyMeter:
         subject = latency.subject.encode()
-        return LatencyMeter(exporter, subject, latency.percent, self._now_ns, self._random.random)
+        return LatencyMeter(exporter, subject, latency.percent, self._clock, self._random.random)
 
 
 _UNLIMITED = ConnectionLimits()

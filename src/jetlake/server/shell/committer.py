@@ -8,7 +8,8 @@
 Each way is there for a case that was measured without it, in turns on one machine of two processors under other load
 (nine rounds of `_acks.py`, three of `latency.py --only acks`): without the eventfd, a lone publisher's best median wait
 for an acknowledgement is a sixth longer; without the early writeback, a fifth; without the kernel, the 99th percentile
-beside five busy streams is more than four times as long. Worker threads alone keep every promise: the other ways are left out where the system lacks them.
+beside five busy streams is more than four times as long. Worker threads alone keep every promise: the other ways are
+left out where the system lacks them.
 
 Always true: a store is in one of the ways at a time, and its waiters are released on the loop only, by `Commit.finish`.
 An entry of the redo log that fails is followed by a sync of each of its stores, before any of them counts as durable.

@@ -106,7 +106,7 @@ class EngineLoop:
     ) -> None:
         self.ticks = ticks
         self.timers = Timers()
-        self.work = LongWork(clock.now_ns)
+        self.work = LongWork(clock)
         self.engine: Engine | None = None
         self.committer: Committer | None = None
         self.durations = LatencyHistogram()

@@ -121,7 +121,7 @@ class Server:
             self._operators = Operators(given, self.clock, self.log)
             given = self._operators.complete(given)
         timers = self.engine_loop.timers
-        self._account_table = AccountTable(given, self._random, self.clock.now_ns, timers.schedule)
+        self._account_table = AccountTable(given, self._random, self.clock, timers.schedule)
         self.accounts = self._account_table.by_name
         self.global_account = self._account_table.global_account
         server_id, make_authenticator = self._choose_authentication(given, authenticate)

@@ -150,9 +150,8 @@ def _make(
     start: StartPosition,
     subject_filter: SubjectFilter | None,
 ) -> Consumer:
-    services = stream.services
-    jitter_ns = _jitter_ns(record.config, services.random)
-    return Consumer(stream, services, advisories, record, storage, start, subject_filter, jitter_ns=jitter_ns)
+    jitter_ns = _jitter_ns(record.config, stream.services.random)
+    return Consumer(stream, advisories, record, storage, start, subject_filter, jitter_ns)
 
 
 def _add(stream: Stream, consumer: Consumer) -> None:

@@ -24,7 +24,6 @@ from jetlake.server.engine.consumer.pull_delivery import PullDelivery
 from jetlake.server.engine.consumer.push_delivery import PushDelivery
 from jetlake.server.engine.consumer.schedule import Inactivity, Schedule
 from jetlake.server.engine.core.commit import Syncable
-from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
@@ -49,7 +48,6 @@ class Consumer:
 
     Args:
         stream: the stream that it reads.
-        services: the engine's clock, timers, commit, delivery queue and randomness.
         advisories: publishes its events.
         record: its name, configuration and creation time.
         storage: its files.
@@ -61,16 +59,14 @@ class Consumer:
     def __init__(
         self,
         stream: Stream,
-        services: Services,
         advisories: Advisories,
         record: ConsumerRecord,
         storage: ConsumerStorage,
         start: StartPosition,
         subject_filter: SubjectFilter | None,
-        *,
-        jitter_ns: int,
+        jitter_ns: int = 0,
     ) -> None:
-        config = record.config
+        config, services = record.config, stream.services
         self.stream = stream
         self.services = services
         self.name: str = record.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import ReplayPolicy
 from jetlake.protocol.headers import append_pair
-from jetlake.server.engine.routing.account import Message
+from jetlake.server.engine.routing.account import Message, MessageRun
 from jetlake.store.message import StoredMessage
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def size_of(message: Message) -> int:
     return len(subject) + len(reply) + len(header) + len(payload)
 
 
-class FirstDeliveries:
+class FirstDeliveries(MessageRun):
     """A run of messages that a consumer delivers for the first time; see `routing.account.MessageRun`.
 
     Args:

@@ -23,7 +23,7 @@ from jetlake.server.engine.consumer.pull_queue import InboxState, PullQueue, Wai
 from jetlake.server.engine.consumer.schedule import Schedule
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.routing.account import Account, Message
-from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.routing.subscription import EndListener, Subscriber
 
 if TYPE_CHECKING:
     from jetlake.server.engine.consumer.consumer import Consumer
@@ -378,7 +378,7 @@ class PullDelivery:
 _STALE_MIN = 1024
 
 
-class LostClients:
+class LostClients(EndListener):
     """Remembers the recipient of each pending message of one consumer.
 
     Messages that reached their client through another account or server have no recipient here, and wait for their

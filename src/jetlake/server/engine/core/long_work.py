@@ -6,8 +6,8 @@ The reasons are in decision 11 (docs/decisions).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
+from jetlake.server.engine.core.clock import Clock
 from jetlake.store.steps import Steps
 
 __all__ = ["LongWork"]
@@ -27,15 +27,15 @@ class LongWork:
         waiting: unfinished work, the longest waiting first.
     """
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.slice_ns = SLICE_NS
-        self._now_ns = now_ns
+        self._clock = clock
         self.waiting: deque[Steps[None]] = deque()
 
     def advance(self, work: Steps[None]) -> bool:
         """Run steps for one time slice; True when the work is done."""
-        deadline_ns = self._now_ns() + self.slice_ns
-        return all(self._now_ns() < deadline_ns for _ in work)
+        deadline_ns = self._clock.now_ns() + self.slice_ns
+        return all(self._clock.now_ns() < deadline_ns for _ in work)
 
     def begin(self, work: Steps[None]) -> None:
         """Run one time slice of the work, and the rest in later turns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from random import Random
 from typing import Protocol
 
@@ -36,16 +37,16 @@ class JetStreamGate(Protocol):
         ...
 
 
-class MessageRun(Protocol):
+class MessageRun(ABC):
     """Messages to one address that are encoded together, without a value for each of them."""
 
+    @abstractmethod
     def messages(self) -> list[Message]:
         """Return the messages one by one."""
-        ...
 
+    @abstractmethod
     def encode(self, sid: bytes, *, headers: bool) -> tuple[list[bytes], int]:
         """Return the frames for a subscription, and the size of their payloads and, where it takes any, headers."""
-        ...
 
 
 class Account(Routing):

@@ -7,7 +7,6 @@ never cross.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from msgspec.json import encode
 from jetlake.model.subject_mapping import SubjectMapping
 from jetlake.model.trace_sampling import TRACE_DESTINATION, TRACE_DISABLED
 from jetlake.protocol.headers import append_pair, find_value, remove_key, replace_value
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
 from jetlake.server.engine.routing.remote import Remote
@@ -70,7 +70,7 @@ class AccountImports:
 
     Args:
         account: the importing account.
-        now_ns: the time.
+        clock: the server's.
         schedule: has a function called with the time, once that is reached.
     """
 
@@ -79,13 +79,13 @@ class AccountImports:
         account: Account,
         streams: list[StreamImport],
         services: list[ServiceImport],
-        now_ns: Callable[[], int],
+        clock: Clock,
         schedule: Schedule,
     ) -> None:
         self._account = account
         self._streams = streams
         self._shadows: dict[Interest, list[tuple[Account, Relay]]] = {}
-        self._services = [_Service(account, service, now_ns, schedule) for service in services]
+        self._services = [_Service(account, service, clock, schedule) for service in services]
         if streams:
             account.imported = self
             for interest in account.interests():
@@ -178,14 +178,14 @@ class _Requester(Subscriber):
 class _Service:
     """One imported service: the relay, and the answers that its requests wait for."""
 
-    def __init__(self, account: Account, service: ServiceImport, now_ns: Callable[[], int], schedule: Schedule) -> None:
+    def __init__(self, account: Account, service: ServiceImport, clock: Clock, schedule: Schedule) -> None:
         self._account = account
         self._meter = service.meter
         self._exporter = service.exporter
         self._mapping = service.mapping
         self._shares = service.shares
         expect = partial(
-            Responses, account, service.exporter, threshold_ns=service.threshold_ns, now_ns=now_ns, schedule=schedule
+            Responses, account, service.exporter, threshold_ns=service.threshold_ns, clock=clock, schedule=schedule
         )
         self._responses = expect(kind=service.response)
         self._single_responses = expect(kind="singleton")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jetlake.protocol.nuid import next_nuid
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.service_latency import REQUEST_TIMEOUT, SERVICE_TIMEOUT, Measurement
 from jetlake.server.engine.routing.subscription import Relay, Subscriber
@@ -44,7 +45,7 @@ class Responses:
         responder: the account that answers.
         kind: `singleton`, `stream` or `chunked`: how many answers a request may get.
         threshold_ns: how long a request waits for its next answer.
-        now_ns: the time.
+        clock: the server's.
         schedule: has a function called with the time, once that is reached.
     """
 
@@ -54,14 +55,14 @@ class Responses:
         responder: Account,
         kind: str,
         threshold_ns: int,
-        now_ns: Callable[[], int],
+        clock: Clock,
         schedule: Schedule,
     ) -> None:
         self._requester = requester
         self._responder = responder
         self._kind = kind
         self._threshold_ns = threshold_ns
-        self._now_ns = now_ns
+        self._clock = clock
         self._schedule = schedule
         self._is_scheduled = False
         self._pending: OrderedDict[bytes, _Pending] = OrderedDict()  # the oldest first
@@ -89,7 +90,7 @@ class Responses:
             inner = b"_R_." + next_nuid().encode()
         congested = partial(self._is_congested, reply)
         relay = Relay(inner, partial(self._pass_back, inner, reply), congested)
-        self._pending[inner] = _Pending(relay, reply, self._now_ns() + self._threshold_ns, measurement)
+        self._pending[inner] = _Pending(relay, reply, self._clock.now_ns() + self._threshold_ns, measurement)
         if self._kind != "singleton" or measurement is not None:
             # A pull, for instance, ends with the subscription of its inbox.
             self._requester.removal_listeners[self] = self._interest_ended
@@ -129,7 +130,7 @@ class Responses:
             reverse.close()
 
     def _drop_expired(self) -> None:
-        now_ns = self._now_ns()
+        now_ns = self._clock.now_ns()
         for _ in range(min(_GROUP, len(self._pending))):
             oldest = next(iter(self._pending))
             if self._pending[oldest].deadline_ns > now_ns and len(self._pending) < _WAITING_MAX:
@@ -159,7 +160,7 @@ class Responses:
             return
         if not self._is_checking:
             self._is_checking = True
-            self._schedule(self._now_ns(), self._check_interest)
+            self._schedule(self._clock.now_ns(), self._check_interest)
 
     def _check_interest(self, now_ns: int) -> None:
         """End requests whose reply has no interest any more, a group at a time."""
@@ -200,7 +201,7 @@ class Responses:
             pending = self._pending.get(inner)
             if pending is None:
                 return False
-            pending.deadline_ns = self._now_ns() + self._threshold_ns
+            pending.deadline_ns = self._clock.now_ns() + self._threshold_ns
             self._pending.move_to_end(inner)
         if reply and not reply.startswith(b"$JS.ACK."):
             reply = self._expect_reverse(reply)
@@ -210,7 +211,7 @@ class Responses:
         """Return a reply subject for the requester, that leads to this one of the responder."""
         if self._reverse is None:
             self._reverse = Responses(
-                self._responder, self._requester, self._kind, self._threshold_ns, self._now_ns, self._schedule
+                self._responder, self._requester, self._kind, self._threshold_ns, self._clock, self._schedule
             )
             self._reverse._reverse = self
         return self._reverse.expect(reply)

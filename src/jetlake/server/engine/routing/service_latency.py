@@ -11,6 +11,7 @@ from jetlake.model.encoding.times import format_time
 from jetlake.model.events import ClientInfo, ServiceLatency
 from jetlake.protocol.headers import Headers
 from jetlake.protocol.nuid import next_nuid
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 
@@ -36,18 +37,18 @@ class LatencyMeter:
         service: the account of the service, where measurements are published.
         subject: their subject.
         percent: how many of a hundred requests are measured; 0 = those whose headers say that their trace is sampled.
-        now_ns: the time.
+        clock: the server's.
         chance: returns a random number from 0 to 1.
     """
 
     def __init__(
-        self, service: Account, subject: bytes, percent: int, now_ns: Callable[[], int], chance: Callable[[], float]
+        self, service: Account, subject: bytes, percent: int, clock: Clock, chance: Callable[[], float]
     ) -> None:
         self._service = service
         self._subject = subject
         self._percent = percent
         self._chance = chance
-        self.now_ns = now_ns
+        self.now_ns = clock.now_ns
 
     def begin(self, header: bytes, requester: dict[str, Any]) -> Measurement | None:
         """Begin to measure a request, if it is one to be measured."""

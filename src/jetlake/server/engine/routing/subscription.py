@@ -25,9 +25,10 @@ __all__ = [
 ]
 
 
-class EndListener(Protocol):
+class EndListener(ABC):
     """A listener for the end of subscribers."""
 
+    @abstractmethod
     def subscriber_ended(self, subscriber: Subscriber) -> None:
         """React to the end of a subscriber."""
         ...

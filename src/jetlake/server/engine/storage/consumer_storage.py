@@ -83,7 +83,7 @@ class ConsumerStorage(Protocol):
         ...
 
 
-class MemoryConsumerStorage:
+class MemoryConsumerStorage(ConsumerStorage):
     """The storage of a consumer in memory."""
 
     folder: Syncable | None = None

@@ -66,41 +66,49 @@ RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
 Saved = TypeVar("Saved")
 
 
-class _FolderConsumerStorage:
+class _FolderConsumerStorage(ConsumerStorage):
     """The folder of one consumer."""
 
     def __init__(self, folder: ConsumerFolder, removals: FolderRemovals, note: Callable[[str], None]) -> None:
-        self.folder = folder
-        self.written = FolderWrite(folder)
+        self._folder = folder
+        self._written = FolderWrite(folder)
         self._files = folder.open_journal(note)
         self.journal: ConsumerJournal = self._files
         self._removals = removals
 
+    @property
+    def folder(self) -> ConsumerFolder:
+        return self._folder
+
+    @property
+    def written(self) -> FolderWrite:
+        return self._written
+
     def save(self, record: ConsumerRecord) -> None:
-        self.folder.stage_meta(encode(record))
+        self._folder.stage_meta(encode(record))
 
     def save_later(self, record: ConsumerRecord) -> None:
-        self.folder.stage_for_sync(encode(record))
+        self._folder.stage_for_sync(encode(record))
 
     @property
     def is_adopted(self) -> bool:
-        return self.folder.is_adopted
+        return self._folder.is_adopted
 
     def close(self) -> None:
-        self.folder.close()
+        self._folder.close()
         self.journal.close()
 
     def delete(self, after: Syncable | None) -> Syncable:
-        removal = self._removals.remove(self.folder, after)
+        removal = self._removals.remove(self._folder, after)
         self._files.discard()
         return removal
 
     def discard(self) -> None:
-        self.folder.discard()
+        self._folder.discard()
         self._files.discard()
 
 
-class _FolderStreamStorage:
+class _FolderStreamStorage(StreamStorage):
     """The folder of one stream."""
 
     def __init__(
@@ -112,7 +120,7 @@ class _FolderStreamStorage:
         *,
         is_mirror: bool,
     ) -> None:
-        self.folder = folder
+        self._folder = folder
         self._removals = removals
         self._report = report
         self._note = note
@@ -129,18 +137,22 @@ class _FolderStreamStorage:
         )
         self.missing: set[str] = set()
 
+    @property
+    def folder(self) -> StreamFolder:
+        return self._folder
+
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        self.folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     def save_later(self, config: StreamConfig, created_ns: int) -> None:
-        self.folder.stage_for_sync(encode(StreamRecord(config=config, created_ns=created_ns)))
+        self._folder.stage_for_sync(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     @property
     def is_adopted(self) -> bool:
-        return self.folder.is_adopted
+        return self._folder.is_adopted
 
     def release(self) -> None:
-        self.folder.release()
+        self._folder.release()
         self._files.prepare_again()
 
     def load_ids(self) -> SavedIds | None:
@@ -161,7 +173,7 @@ class _FolderStreamStorage:
         if self._are_ids_expected:
             with self._ids_lock:
                 if self._are_ids_expected:
-                    self.folder.keep_file(_IDS, self._hashed(_NO_IDS))
+                    self._folder.keep_file(_IDS, self._hashed(_NO_IDS))
                     self._are_ids_expected = False
 
     def save_ids(self, ids: SavedIds) -> None:
@@ -195,10 +207,10 @@ class _FolderStreamStorage:
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
-        if not self.folder.is_made or self.folder.lacks(name):
+        if not self._folder.is_made or self._folder.lacks(name):
             return None
         try:
-            data = read_file(self.folder.disk, self.folder.path / name)
+            data = read_file(self._folder.disk, self._folder.path / name)
         except OSError:
             return None
         body = data[_CHECKSUM_BYTES:]
@@ -208,11 +220,11 @@ class _FolderStreamStorage:
         return xxh3_64_digest(body, self._files.key) + body
 
     def _save(self, name: str, body: bytes, *, durable: bool = True) -> None:
-        path = self.folder.path / name
-        self.folder.use()
+        path = self._folder.path / name
+        self._folder.use()
         try:
-            self.folder.make()
-            replace_file(self.folder.disk, path, self._hashed(body), durable=durable)
+            self._folder.make()
+            replace_file(self._folder.disk, path, self._hashed(body), durable=durable)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
 
@@ -220,7 +232,7 @@ class _FolderStreamStorage:
         if record.config.mem_storage or record.config.direct:
             self.remove_missing(record.name)
             return MemoryConsumerStorage()
-        old, folder = self.folder.consumer(record.name), self.folder.consumer(record.name)
+        old, folder = self._folder.consumer(record.name), self._folder.consumer(record.name)
         self._removals.make_way(old, self.store, is_missing=old.path.name in self.missing)
         folder.stage_new(encode(record))
         self.missing.discard(folder.path.name)
@@ -244,7 +256,7 @@ class _FolderStreamStorage:
             folder.use()
 
     def set_aside(self, name: str, reason: str) -> None:
-        self._miss(self.folder.consumer(name), reason)
+        self._miss(self._folder.consumer(name), reason)
 
     def _miss(self, folder: ConsumerFolder, reason: str) -> None:
         self.missing.add(folder.path.name)
@@ -254,7 +266,7 @@ class _FolderStreamStorage:
         )
 
     def remove_missing(self, name: str) -> bool:
-        folder = self.folder.consumer(name)
+        folder = self._folder.consumer(name)
         if folder.path.name not in self.missing:
             return False
         self._removals.make_way(folder, self.store, is_missing=True)
@@ -262,12 +274,12 @@ class _FolderStreamStorage:
         return True
 
     def close(self) -> None:
-        self.folder.close()
+        self._folder.close()
         self.store.close()
 
     def delete(self) -> Syncable:
         # The folder first: with its first step the stream is gone, whatever becomes of the rest.
-        removal = self._removals.remove(self.folder, None)
+        removal = self._removals.remove(self._folder, None)
         self._files.discard()
         return removal
 

@@ -195,7 +195,7 @@ class Storage(Protocol):
         ...
 
 
-class MemoryStreamStorage:
+class MemoryStreamStorage(StreamStorage):
     """The storage of a stream in memory."""
 
     folder: Syncable | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from jetlake.protocol.subjects import has_wildcards, is_subset, overlaps
 from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.sublist import Sublist
 
 __all__ = ["PermissionCheck", "SubjectRules"]
@@ -73,11 +74,11 @@ class PermissionCheck:
         now_ns: the time, for response permissions that expire.
     """
 
-    def __init__(self, permissions: Permissions, now_ns: Callable[[], int]) -> None:
+    def __init__(self, permissions: Permissions, clock: Clock) -> None:
         self._publish = SubjectRules(permissions.publish) if permissions.publish is not None else None
         self._subscribe = SubjectRules(permissions.subscribe) if permissions.subscribe is not None else None
         self._responses: ResponsePermission | None = permissions.responses
-        self._now_ns = now_ns
+        self._clock = clock
         self._answers: dict[bytes, bool] = {}
         self._replies: dict[bytes, tuple[int, int]] = {}  # reply -> when its message was delivered, answers so far
 
@@ -115,7 +116,7 @@ class PermissionCheck:
         if reply and self._responses is not None:
             if len(self._replies) >= _REPLIES_MAX:
                 del self._replies[next(iter(self._replies))]
-            self._replies[reply] = (self._now_ns(), 0)
+            self._replies[reply] = (self._clock.now_ns(), 0)
         return True
 
     def _may_answer(self, subject: bytes) -> bool:
@@ -124,7 +125,7 @@ class PermissionCheck:
         if rule is None or remembered is None:
             return False
         delivered_ns, answers = remembered
-        if rule.expires_s > 0 and self._now_ns() - delivered_ns > rule.expires_s * 1e9:
+        if rule.expires_s > 0 and self._clock.now_ns() - delivered_ns > rule.expires_s * 1e9:
             del self._replies[subject]
             return False
         if rule.max >= 0 and answers + 1 >= rule.max:

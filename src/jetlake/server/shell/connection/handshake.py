@@ -307,7 +307,7 @@ class Handshake:
         if session.identity is not identity:
             account = self._accounts.get_or_create(identity.account)
             rules = identity.permissions
-            permissions = PermissionCheck(rules, self._clock.now_ns) if rules is not None else None
+            permissions = PermissionCheck(rules, self._clock) if rules is not None else None
             if not self._enter(account.name):
                 self.refuse_surplus()
                 return False

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from ipaddress import ip_address
-from random import Random
+from ssl import SSLContext
+from typing import TYPE_CHECKING
 
 from jetlake.errors import ConfigError
 from jetlake.server.config.leaf_options import LeafRemote, LeafUrl, parse_leaf_url
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.shell.access.tls import client_context
-from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.announcements import Announcements
 from jetlake.server.shell.leaf.dialled import DialledConnection
 from jetlake.server.shell.leaf.hub_info import HubInfo
 from jetlake.server.shell.leaf.link import LeafLink
 from jetlake.server.shell.leaf.login import encode_connect
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 
 __all__ = ["Dialer"]
 
@@ -36,39 +38,29 @@ class Dialer:
     """The connection of one remote, from the first dial to the server's stop.
 
     Args:
+        nodes: the leaf connections of the server; its randomness spreads the attempts, and shuffles the addresses.
         remote: the hub.
         account: the account that is shared with the hub.
         announcements: the account's interest.
-        domain: this server's JetStream domain; empty = none.
-        reconnect_s: the pause after a connection that has ended.
-        random: spreads the attempts of many leaf nodes, and shuffles the addresses.
-        take_number: returns the number of a new connection.
 
     Attributes:
         connection: the latest connection; None before the first.
     """
 
-    def __init__(
-        self,
-        services: ConnectionServices,
-        remote: LeafRemote,
-        account: Account,
-        announcements: Announcements,
-        *,
-        domain: str,
-        reconnect_s: float,
-        random: Random,
-        take_number: Callable[[], int],
-    ) -> None:
+    def __init__(self, nodes: LeafNodes, remote: LeafRemote, account: Account, announcements: Announcements) -> None:
         self.remote = remote
         self.account = account
         self.connection: DialledConnection | None = None
-        self._services = services
+        self.services = services = nodes.services
+        self.take_number = nodes.take_number
         self._announcements = announcements
-        self._domain = domain
-        self._reconnect_s = reconnect_s
-        self._random = random
-        self._take_number = take_number
+        self._domain = nodes.domain
+        self._reconnect_s = nodes.reconnect_s
+        self._random = random = nodes.random
+        self.tls_timeout_s = remote.tls.timeout_s if remote.tls is not None else _TLS_TIMEOUT_S
+        self._is_tls_first = remote.tls is not None and remote.tls.handshake_first
+        self._dial_timeout_s = remote.dial_timeout_s + (self.tls_timeout_s if self._is_tls_first else 0)
+        self.first_info_timeout_s = self._dial_timeout_s + remote.first_info_timeout_s
         self._name = services.settings.options.server_name or services.info.id
         self._discovered: tuple[LeafUrl, ...] = ()
         self._next = 0
@@ -84,9 +76,9 @@ class Dialer:
                 try:
                     reason = await self._connect(self._next_url())
                 except Exception as error:
-                    self._services.report_defect("a leaf connection", error)
+                    self.services.report_defect("a leaf connection", error)
                     reason = "Internal Error"
-                await self._services.engine_loop.sleep(self._pause_s(reason))
+                await self.services.engine_loop.sleep(self._pause_s(reason))
         finally:
             if self.connection is not None:
                 self.connection.end(reason="Server Shutdown")
@@ -100,7 +92,7 @@ class Dialer:
 
     async def _connect(self, url: LeafUrl) -> str:
         """Connect to one address, and return why the connection failed or ended."""
-        services, remote = self._services, self.remote
+        services, remote = self.services, self.remote
         loop = services.engine_loop.loop
         link = LeafLink(
             is_hub=False,
@@ -110,23 +102,11 @@ class Dialer:
             deny_exports=remote.deny_exports,
         )
         link.join(self.account, self._announcements)
-        tls_timeout_s = remote.tls.timeout_s if remote.tls is not None else _TLS_TIMEOUT_S
-        tls_first = remote.tls is not None and remote.tls.handshake_first
-        dial_timeout_s = remote.dial_timeout_s + (tls_timeout_s if tls_first else 0)
-        connection = DialledConnection(
-            services,
-            self._take_number(),
-            first_info_timeout_s=dial_timeout_s + remote.first_info_timeout_s,
-            tls_timeout_s=tls_timeout_s,
-            tls=lambda: (client_context(remote.tls), self._certificate_name(url)),
-            wants_tls=url.is_tls or remote.tls is not None,
-            make_connect=lambda info: self._encode_connect(url, info),
-            link=link,
-            on_info=self._accepted,
-        )
+        tls_first = self._is_tls_first
+        connection = DialledConnection(self, url, link)
         self.connection = connection
         try:
-            async with asyncio.timeout(dial_timeout_s):
+            async with asyncio.timeout(self._dial_timeout_s):
                 context = await loop.run_in_executor(None, client_context, remote.tls) if tls_first else None
                 name = self._certificate_name(url) if tls_first else None
                 await loop.create_connection(lambda: connection, url.host, url.port, ssl=context, server_hostname=name)
@@ -149,8 +129,19 @@ class Dialer:
         pause_s = min(self._reconnect_s * float(1 << rounds), _PAUSE_MAX_S)
         return pause_s * (1 + self._random.random()) if self._failures else pause_s
 
-    def _encode_connect(self, url: LeafUrl, info: HubInfo) -> bytes:
-        services = self._services
+    # What a connection asks
+
+    def wants_tls(self, url: LeafUrl) -> bool:
+        """Return whether TLS is used at an address, whether the hub asks for it or not."""
+        return url.is_tls or self.remote.tls is not None
+
+    def tls_for(self, url: LeafUrl) -> tuple[SSLContext, str]:
+        """Return the context for an address, and the name that the hub's certificate must have; in another thread."""
+        return client_context(self.remote.tls), self._certificate_name(url)
+
+    def encode_connect(self, url: LeafUrl, info: HubInfo) -> bytes:
+        """Return the CONNECT that answers the hub's first INFO."""
+        services = self.services
         return encode_connect(
             self.remote,
             url,
@@ -168,10 +159,10 @@ class Dialer:
             return next((known.host for known in self._urls if not _is_number(known.host)), url.host)
         return url.host
 
-    def _accepted(self, info: HubInfo) -> None:
+    def accepted(self, info: HubInfo) -> None:
         """React to an INFO of a hub that has accepted the connection."""
         if self._domain and self._domain == info.domain:
-            self._services.log.warn(
+            self.services.log.warn(
                 f'the hub has the same JetStream domain "{info.domain}": streams cannot be reached over the leaf link'
             )
         self._discover(info)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from ssl import SSLContext
+from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError
 from jetlake.protocol.encoder import connect
 from jetlake.protocol.frames import Frame, Info
-from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.config.leaf_options import LeafUrl
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
 from jetlake.server.shell.leaf.link import LeafLink
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.leaf.dialer import Dialer
 
 __all__ = ["DialledConnection"]
 
@@ -32,41 +34,21 @@ class DialledConnection(LeafConnection):
     """One connection to a hub.
 
     Args:
-        number: the connection's number in logs and monitoring.
-        first_info_timeout_s: how long the hub may take to be reached and to greet.
-        tls_timeout_s: how long the TLS handshake may take.
-        tls: makes the context, and the name that the hub's certificate must have.
-        wants_tls: TLS is used whether the hub asks for it or not.
-        make_connect: makes the CONNECT of the hub's first INFO.
+        dialer: has the options of the hub, and is given every INFO of the hub but the first.
+        url: where the hub is dialled.
         link: what the connection carries once the hub has accepted the CONNECT.
-        on_info: called with every INFO of the hub but the first.
 
     Attributes:
         info: the hub's latest INFO.
     """
 
-    def __init__(
-        self,
-        services: ConnectionServices,
-        number: int,
-        *,
-        first_info_timeout_s: float,
-        tls_timeout_s: float,
-        tls: Callable[[], tuple[SSLContext, str]],
-        wants_tls: bool,
-        make_connect: Callable[[HubInfo], bytes],
-        link: LeafLink,
-        on_info: Callable[[HubInfo], None],
-    ) -> None:
+    def __init__(self, dialer: Dialer, url: LeafUrl, link: LeafLink) -> None:
         self.info = HubInfo()
-        self._tls = tls
-        self._tls_timeout_s = tls_timeout_s
-        self._wants_tls = wants_tls
-        self._make_connect = make_connect
-        self._on_info = on_info
+        self._dialer = dialer
+        self._url = url
         self._state = _State.GREETING
-        super().__init__(services, number, link)
-        self._expect_within(first_info_timeout_s, self._time_out)
+        super().__init__(dialer.services, dialer.take_number(), link)
+        self._expect_within(dialer.first_info_timeout_s, self._time_out)
 
     def _operate(self, frame: Frame) -> None:
         if self._state is _State.SECURING:
@@ -90,17 +72,17 @@ class DialledConnection(LeafConnection):
         if self._state is _State.GREETING:
             if not info.accepts_leaves:
                 self._refuse(_NOT_A_HUB)
-            elif (info.tls_required or self._wants_tls) and not self._is_encrypted():
+            elif (info.tls_required or self._dialer.wants_tls(self._url)) and not self._is_encrypted():
                 self._state = _State.SECURING
-                self._expect_within(self._tls_timeout_s, self._time_out)
+                self._expect_within(self._dialer.tls_timeout_s, self._time_out)
                 self._engine_loop.start_task(self._secure())
             else:
                 self._log_in()
         elif self._state is _State.LOGIN:
             self._link()
-            self._on_info(info)
+            self._dialer.accepted(info)
         elif self._state is _State.OPEN:
-            self._on_info(info)
+            self._dialer.accepted(info)
 
     def _link(self) -> None:
         self._state = _State.OPEN
@@ -115,7 +97,7 @@ class DialledConnection(LeafConnection):
         assert transport is not None
         try:
             loop = self._engine_loop.loop
-            context, name = await loop.run_in_executor(None, self._tls)
+            context, name = await loop.run_in_executor(None, self._dialer.tls_for, self._url)
             if self.closed:
                 return  # TLS on a transport that is closed never begins, and never ends.
             self._reader.start_over()  # nothing that came in the clear is continued by what comes over TLS
@@ -131,7 +113,7 @@ class DialledConnection(LeafConnection):
 
     def _log_in(self) -> None:
         try:
-            line = connect(self._make_connect(self.info))
+            line = connect(self._dialer.encode_connect(self._url, self.info))
         except JetlakeError as error:
             self._refuse(str(error))
             return

@@ -23,6 +23,7 @@ class LeafNodes:
     """All hubs that a server joins, and all leaf nodes that join it.
 
     Args:
+        domain: this server's JetStream domain; empty = none.
         take_number: returns the number of a new connection.
         has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
 
@@ -42,6 +43,11 @@ class LeafNodes:
         take_number: Callable[[], int],
         has_room_beside: Callable[[int], bool],
     ) -> None:
+        self.services = services
+        self.domain = domain
+        self.reconnect_s = options.reconnect_s
+        self.random = random
+        self.take_number = take_number
         self._loop = services.engine_loop.loop
         self._tasks: list[asyncio.Task[None]] = []
         self._dialers: list[Dialer] = []
@@ -51,18 +57,7 @@ class LeafNodes:
             if remote.tls is not None:
                 client_context(remote.tls)
             account = services.accounts.get_or_create(remote.account)
-            self._dialers.append(
-                Dialer(
-                    services,
-                    remote,
-                    account,
-                    leaf_accounts.of(account),
-                    domain=domain,
-                    reconnect_s=options.reconnect_s,
-                    random=random,
-                    take_number=take_number,
-                )
-            )
+            self._dialers.append(Dialer(self, remote, account, leaf_accounts.of(account)))
         self.listener: LeafListener | None = None
         if options.listen is not None:
             self.listener = LeafListener(services, options.listen, leaf_accounts, domain, take_number, has_room_beside)

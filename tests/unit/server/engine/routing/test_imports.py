@@ -1,5 +1,7 @@
 """Imports between accounts, by hand: what crosses, what waits for an answer, and what is left behind."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from jetlake.model.subject_mapping import SubjectMapping
@@ -43,7 +45,7 @@ class World:
             self.b,
             [StreamImport(self.a, SubjectMapping(*names)) for names in streams],
             [ServiceImport(self.a, SubjectMapping(*names), False, response, THRESHOLD_NS) for names in services],
-            lambda: self.now_ns,
+            SimpleNamespace(now_ns=lambda: self.now_ns),
             lambda *scheduled: self.scheduled.append(scheduled),
         )
 

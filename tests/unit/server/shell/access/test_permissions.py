@@ -1,5 +1,7 @@
 """Permissions: allow, deny, queues, and leave to answer."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
@@ -7,7 +9,9 @@ from jetlake.server.shell.access.permissions import PermissionCheck
 
 
 def check(publish=None, subscribe=None, responses=None, now_ns=lambda: 0):
-    return PermissionCheck(Permissions(publish=publish, subscribe=subscribe, responses=responses), now_ns)
+    return PermissionCheck(
+        Permissions(publish=publish, subscribe=subscribe, responses=responses), SimpleNamespace(now_ns=now_ns)
+    )
 
 
 def test_without_rules_all_is_allowed():

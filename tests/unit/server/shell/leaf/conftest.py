@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,17 +34,17 @@ class Hub:
             deny_exports=options.deny_exports,
         )
         self.link.join(self.account, self.announcements)
-        self.connection = DialledConnection(
-            services,
-            9,
+        dialer = SimpleNamespace(
+            services=services,
+            take_number=lambda: 9,
             first_info_timeout_s=1.0,
             tls_timeout_s=2.0,
-            tls=lambda: (client_context(options.tls), "hub"),
-            wants_tls=False,
-            make_connect=lambda info: b'{"to":"%b"}' % info.server_name.encode(),
-            link=self.link,
-            on_info=self.infos.append,
+            tls_for=lambda _url: (client_context(options.tls), "hub"),
+            wants_tls=lambda _url: False,
+            encode_connect=lambda _url, info: b'{"to":"%b"}' % info.server_name.encode(),
+            accepted=self.infos.append,
         )
+        self.connection = DialledConnection(dialer, options.urls[0], self.link)
         self.transport = Transport(("10.0.0.1", 7422))
         self.connection.connection_made(self.transport)
 

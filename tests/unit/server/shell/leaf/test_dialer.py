@@ -3,6 +3,7 @@
 import asyncio
 import json
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,16 +20,11 @@ from tests.support.shell import Lines
 def make_dialer(server, **remote):
     account = server.global_account
     urls = remote.pop("urls", ("a:1", "b:2"))
-    return Dialer(
-        server._services,
-        LeafRemote(urls=tuple(map(parse_leaf_url, urls)), no_randomize=True, **remote),
-        account,
-        Announcements(account, b""),
-        domain="",
-        reconnect_s=1.0,
-        random=Random(1),
-        take_number=lambda: 1,
+    nodes = SimpleNamespace(
+        services=server._services, domain="", reconnect_s=1.0, random=Random(1), take_number=lambda: 1
     )
+    options = LeafRemote(urls=tuple(map(parse_leaf_url, urls)), no_randomize=True, **remote)
+    return Dialer(nodes, options, account, Announcements(account, b""))
 
 
 async def test_addresses_are_tried_in_turn(make_server):
