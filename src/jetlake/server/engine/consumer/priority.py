@@ -195,7 +195,7 @@ class PinnedClient(GroupPolicy):
         config, schedule = consumer.config, consumer.schedule
         super().__init__(config)
         self._store = consumer.pin
-        self.deadline_ns = schedule.now_ns() + config.priority_timeout if self._store.id else 0
+        self.deadline_ns = schedule.clock.now_ns() + config.priority_timeout if self._store.id else 0
         """When the pin is lost unless its client pulls again; 0 = no client is pinned."""
         self._queue = queue
         self._services = consumer.services

@@ -44,7 +44,7 @@ class Schedule:
     """When one consumer delivers and when its timer fires.
 
     Attributes:
-        now_ns: returns the time.
+        clock: the engine's.
         pause_ns: nothing is delivered before this time; 0 = not paused.
         inactivity: when the consumer was last used.
 
@@ -72,7 +72,7 @@ class Schedule:
         self.wait_for_messages = wait_for_messages
         self._deliveries = services.deliveries
         self._timers = services.timers
-        self.now_ns = services.clock.now_ns
+        self.clock = services.clock
         self._deliverer: Deliverer | None = deliverer
         self._next_due_ns = next_due_ns
         self._on_timer = on_timer
@@ -90,7 +90,7 @@ class Schedule:
 
     def use(self) -> int:
         """Mark the consumer as used, which postpones its removal, and return the time."""
-        now_ns = self.inactivity.used_ns = self.now_ns()
+        now_ns = self.inactivity.used_ns = self.clock.now_ns()
         return now_ns
 
     def is_paused(self, now_ns: int) -> bool:

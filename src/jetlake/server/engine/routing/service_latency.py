@@ -48,7 +48,7 @@ class LatencyMeter:
         self._subject = subject
         self._percent = percent
         self._chance = chance
-        self.now_ns = clock.now_ns
+        self.clock = clock
 
     def begin(self, header: bytes, requester: dict[str, Any]) -> Measurement | None:
         """Begin to measure a request, if it is one to be measured."""
@@ -59,7 +59,7 @@ class LatencyMeter:
 
     def publish(self, **fields: Any) -> None:
         """Publish a measurement."""
-        event = ServiceLatency(id=next_nuid(), timestamp=format_time(self.now_ns()), **fields)
+        event = ServiceLatency(id=next_nuid(), timestamp=format_time(self.clock.now_ns()), **fields)
         self._service.publish(self._subject, b"", b"", encode(event))
 
 
@@ -80,15 +80,15 @@ class Measurement:
         self._meter = meter
         self._requester = ClientInfo(**requester)
         self._trace = trace
-        self._start_ns = meter.now_ns()
+        self._start_ns = meter.clock.now_ns()
 
     def answer(self, responder: Subscriber | None) -> None:
         """Publish how long the answer took."""
-        now_ns = self._meter.now_ns()
+        now_ns = self._meter.clock.now_ns()
         elapsed_ns = now_ns - self._start_ns
         information = ClientInfo(**responder.client_info()) if responder is not None else None
         service_ns = max(0, elapsed_ns - information.rtt) if information is not None else elapsed_ns
-        system_ns = max(0, self._meter.now_ns() - now_ns)
+        system_ns = max(0, self._meter.clock.now_ns() - now_ns)
         self._publish(
             responder=information,
             service=service_ns,

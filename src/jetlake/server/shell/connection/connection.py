@@ -54,10 +54,12 @@ class Connection(PeerConnection, Subscriber):
         close_reason: why the connection ended; empty while it is open.
     """
 
+    close_reason: str = ""
+
     def __init__(self, services: ConnectionServices, table: ConnectionTable) -> None:
         self.start_ns: int = services.clock.now_ns()
         self.stop_ns: int = 0
-        self.close_reason: str = ""
+        self.close_reason = ""
         self.in_msgs = self.in_bytes = 0
         self._table = table
         self._clock = services.clock

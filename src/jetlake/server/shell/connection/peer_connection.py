@@ -35,6 +35,11 @@ class PeerConnection(asyncio.Protocol):
         self._reader = reader
         self.data_received = reader.receive  # type: ignore[method-assign]  # A read costs no call more.
 
+    @property
+    @abstractmethod
+    def close_reason(self) -> str:
+        """Why the connection ended; empty while it is open."""
+
     # What the reader calls
 
     @abstractmethod

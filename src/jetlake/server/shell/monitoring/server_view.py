@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,28 +13,16 @@ from jetlake.server.shell.connection.server_info import ServerInfo
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.statistics import ServerStatistics
 
-if TYPE_CHECKING:  # Loaded by servers that join a hub.
+if TYPE_CHECKING:  # Loaded by servers that need them.
     from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
+    from jetlake.server.shell.monitoring.http import Monitoring
+    from jetlake.server.shell.websocket.listener import WebSocketListener
 
-__all__ = ["MonitoringView", "ServerView", "WebSocketView"]
-
-
-class MonitoringView(Protocol):
-    """Monitoring's own address, and how often each path was requested."""
-
-    host: str
-    port: int
-    requests: Counter[str]
-
-
-class WebSocketView(Protocol):
-    """The settings of the WebSocket listener."""
-
-    settings: Settings
+__all__ = ["ServerView"]
 
 
 class ServerView(Protocol):
-    """What reports are made of; reports only read it."""
+    """The server as reports and the requests of the system account see it."""
 
     clock: Clock
     info: ServerInfo
@@ -67,7 +54,7 @@ class ServerView(Protocol):
         ...
 
     @property
-    def websocket(self) -> WebSocketView | None:
+    def websocket(self) -> WebSocketListener | None:
         """The WebSocket listener; None where there is none."""
         ...
 
@@ -82,6 +69,14 @@ class ServerView(Protocol):
         ...
 
     @property
-    def monitoring(self) -> MonitoringView | None:
+    def monitoring(self) -> Monitoring | None:
         """The HTTP server of monitoring; None where there is none."""
+        ...
+
+    def reload_configuration(self) -> list[str]:
+        """Read the configuration again and take over what has changed; return the names.
+
+        Raises:
+            JetlakeError: there is no file to read, or its changes cannot be taken over.
+        """
         ...

@@ -9,34 +9,34 @@ from msgspec.json import encode
 from jetlake.errors import JetlakeError
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
-from jetlake.server.shell.system.server_control import ServerControl
+from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["COMMANDS", "purge_account", "run_command"]
 
 
-def _reload(server: ServerControl, query: Query) -> None:
+def _reload(server: ServerView, query: Query) -> None:
     server.reload_configuration()
 
 
-def _kick(server: ServerControl, query: Query) -> None:
+def _kick(server: ServerView, query: Query) -> None:
     _client(server, query).end(reason="Kicked")
 
 
-def _ask_to_leave(server: ServerControl, query: Query) -> None:
+def _ask_to_leave(server: ServerView, query: Query) -> None:
     _client(server, query).handshake.send_info(lame_duck=True)
 
 
-def _client(server: ServerControl, query: Query) -> Connection:
+def _client(server: ServerView, query: Query) -> Connection:
     connection = server.connections.get(query.number("cid", 0))
     if connection is None:
         raise JetlakeError("no such client or leafnode id")
     return connection
 
 
-COMMANDS: dict[str, Callable[[ServerControl, Query], None]] = {"RELOAD": _reload, "KICK": _kick, "LDM": _ask_to_leave}
+COMMANDS: dict[str, Callable[[ServerView, Query], None]] = {"RELOAD": _reload, "KICK": _kick, "LDM": _ask_to_leave}
 
 
-def run_command(server: ServerControl, name: str, body: bytes) -> bytes:
+def run_command(server: ServerView, name: str, body: bytes) -> bytes:
     """Run a command, and encode the answer: the server alone, or with an error."""
     error = None
     try:
@@ -49,7 +49,7 @@ def run_command(server: ServerControl, name: str, body: bytes) -> bytes:
     return encode(answer if error is None else {**answer, "error": error})
 
 
-def purge_account(server: ServerControl, name: str) -> bytes:
+def purge_account(server: ServerView, name: str) -> bytes:
     """Delete all streams of an account; the answer says that it has begun, also for an account without any."""
     engine = server.engine_loop.engine
     jetstream = engine.jetstreams.get(name) if engine is not None else None

@@ -10,7 +10,7 @@ from jetlake.model.encoding.times import format_time
 from jetlake.protocol.nuid import next_nuid
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.shell.connection.connection import Connection
-from jetlake.server.shell.system.server_control import ServerControl
+from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["SystemEvents"]
 
@@ -28,7 +28,7 @@ class SystemEvents:
         account: the system account.
     """
 
-    def __init__(self, server: ServerControl, account: Account) -> None:
+    def __init__(self, server: ServerView, account: Account) -> None:
         self._server = server
         self._account = account
         self._pause_s = _NEXT_S

@@ -6,7 +6,7 @@ from functools import partial
 
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.system.server_control import ServerControl
+from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.store.steps import Steps
 
 __all__ = ["SystemRequests"]
@@ -22,7 +22,7 @@ _OWN = {
 class SystemRequests:
     """Answers the requests of all accounts."""
 
-    def __init__(self, server: ServerControl) -> None:
+    def __init__(self, server: ServerView) -> None:
         self._server = server
 
     def listen(self, account: Account) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from msgspec import structs
 
 from jetlake.server.config.options import Options, WebSocketOptions
+from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.sockets import websocket_host
 from jetlake.server.shell.tls_socket import TlsListening
-from jetlake.server.shell.websocket.protocol import Client, WebSocketProtocol
+from jetlake.server.shell.websocket.protocol import WebSocketProtocol
 
 __all__ = ["WebSocketListener"]
 
@@ -41,7 +42,7 @@ class WebSocketListener:
     def __init__(
         self,
         services: ConnectionServices,
-        make_connection: Callable[[ConnectionServices], Client],
+        make_connection: Callable[[ConnectionServices], PeerConnection],
         has_room_beside: Callable[[int], bool],
     ) -> None:
         self._server_settings = services.settings
@@ -52,7 +53,7 @@ class WebSocketListener:
         self._has_room_beside = has_room_beside
         self._listener = TcpListener()
         self._upgrading: set[WebSocketProtocol] = set()
-        self.make_leaf_connection: Callable[[], Client] | None = None
+        self.make_leaf_connection: Callable[[], PeerConnection] | None = None
 
     @property
     def url(self) -> str:

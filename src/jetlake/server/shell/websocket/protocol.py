@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from jetlake.server.engine.core.timers import Timer
+from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.websocket.core import WebSocketCore
 from jetlake.server.shell.websocket.transport import WebSocketTransport
 from jetlake.server.shell.websocket.upgrade import forwarded_address, is_of_leaf_node, read_cookies
 
-__all__ = ["Client", "WebSocketProtocol"]
+__all__ = ["WebSocketProtocol"]
 
 # Received bytes are unpacked in pieces: what a piece may inflate to is bounded, and so is the time one client takes
 # before the others get theirs.
@@ -44,20 +45,6 @@ _CLOSE_CODES = {
 }
 
 
-class Client(Protocol):
-    """A client's connection, as the socket below it knows it."""
-
-    @property
-    def close_reason(self) -> str: ...
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-
-
 class WebSocketProtocol(asyncio.Protocol):
     """One socket of the WebSocket listener.
 
@@ -72,8 +59,8 @@ class WebSocketProtocol(asyncio.Protocol):
     def __init__(
         self,
         services: ConnectionServices,
-        make_connection: Callable[[], Client],
-        make_leaf_connection: Callable[[], Client] | None,
+        make_connection: Callable[[], PeerConnection],
+        make_leaf_connection: Callable[[], PeerConnection] | None,
         has_room: Callable[[], bool],
         upgrading: set[WebSocketProtocol],
     ) -> None:
@@ -92,7 +79,7 @@ class WebSocketProtocol(asyncio.Protocol):
             takes_leaf_nodes=make_leaf_connection is not None,
         )
         self._socket: asyncio.Transport | None = None
-        self._client: Client | None = None
+        self._client: PeerConnection | None = None
         self._input: deque[bytes] = deque()
         self._client_reads = True
         self._can_write = True
@@ -221,7 +208,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     # The upgrade
 
-    def _enter(self, socket: asyncio.Transport) -> Client | None:
+    def _enter(self, socket: asyncio.Transport) -> PeerConnection | None:
         """Hand the upgraded socket to a connection; None before the upgrade."""
         request = self._core.request
         if request is None:

@@ -349,7 +349,7 @@ class _Recovery:
         except OSError:
             # It does no harm.
             return
-        self._note_text(f"Removed {segment.file.path}, which is empty: only its name was left")
+        self._note_text(f"Removed {segment.file.path}, of which a crash left nothing but the name")
 
     def _rewrite_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
         """Rewrite a damaged header: it is one of the few places that know the stream's key."""
