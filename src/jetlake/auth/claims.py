@@ -198,6 +198,7 @@ def _check_account(key: str) -> None:
 def _check_user(limits: UserLimits, *, is_template: bool = False) -> None:
     if not is_template:
         _check_permissions(limits.pub, limits.sub)
+    _check_numbers(limits)
     if limits.data > 0:
         raise TokenError("data: a limit of bytes in all is not supported")
     for hours in limits.times or ():
@@ -205,6 +206,13 @@ def _check_user(limits: UserLimits, *, is_template: bool = False) -> None:
             raise TokenError(f"hours must be like 08:30:00, not {hours.start!r:.40} and {hours.end!r:.40}")
     if limits.proxy_required:
         raise TokenError("proxy_required is not supported")
+
+
+def _check_numbers(part: Struct) -> None:
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, int) and not -_INT_MAX <= value < _INT_MAX:
+            raise TokenError(f"{name}: {value} is too large")
 
 
 def _check_permissions(publish: Permission, subscribe: Permission) -> None:
@@ -365,6 +373,8 @@ class AccountClaims(Claims, frozen=True, kw_only=True):
         super().check()
         account, limits = self.nats, self.nats.limits
         imports, exports = account.imports or (), account.exports or ()
+        for part in (limits, *(limits.tiered_limits or {}).values()):
+            _check_numbers(part)
         if limits.data > 0:
             raise TokenError("data: a limit of bytes in all is not supported")
         if limits.tiered_limits:

@@ -122,6 +122,22 @@ def raises(request):
     raise RuntimeError("no database")
 
 
+def ends(request):
+    raise SystemExit("goodbye")
+
+
+async def ends_later(request):
+    raise SystemExit("goodbye")
+
+
+@pytest.mark.parametrize("function", [ends, ends_later])
+async def test_a_function_that_ends_the_program_ends_no_server(function):
+    async with jetlake.Server(authenticate=function, **NO_JETSTREAM) as server:
+        for _ in range(2):
+            with pytest.raises(AuthorizationError):
+                await jetlake.connect(server.url, user="x", password="y")
+
+
 @pytest.mark.parametrize("given", ["yes", 1, object(), {"user": "x"}, b"", [True]])
 async def test_what_is_no_answer_is_a_refusal(given, tmp_path):
     log = LineLog(str(tmp_path / "log"))

@@ -116,6 +116,21 @@ async def test_what_is_pushed_must_be_an_account_of_the_operator(full, system, c
         assert b"503" in await wire.ping()
 
 
+async def test_an_old_token_that_is_pushed_again_brings_nobody_back(full, system, connect, realm):
+    server = await full()
+    admin = await system(server)
+    account = realm.new_account(iat=realm.now() - 100)
+    before = realm.accounts[account.public]
+    await push(admin, before)
+    user = realm.user(account, iat=realm.now() - 50)
+    await push(admin, realm.account(account, revocations={"*": realm.now() - 10}))
+    assert not await is_let_in(connect, server, *user)
+    answer = await push(admin, before)
+    # nats-server takes it back, with all that was revoked since.
+    assert answer["code"] == (500 if server.is_embedded else 200)
+    assert await is_let_in(connect, server, *user) == (not server.is_embedded)
+
+
 async def test_revoked_users_are_disconnected_and_stay_out(full, system, connect, realm):
     server = await full()
     admin = await system(server)

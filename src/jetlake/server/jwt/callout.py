@@ -177,7 +177,7 @@ class CalloutService:
         if not may_answer(response):
             raise TokenError("auth callout signing key is unknown")
         if response.nats.error:
-            raise TokenError(f"auth callout service returned an error: {response.nats.error}")
+            raise TokenError(f"auth callout service returned an error: {response.nats.error!r:.200}")
         claims = decode_token(response.nats.jwt, UserClaims)
         check_times(claims, now_s)
         if claims.sub != user:

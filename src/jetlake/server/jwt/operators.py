@@ -195,8 +195,13 @@ class Operators:
         return outcome
 
     def complete(self, options: Options) -> Options:
-        """Return the server's options with the accounts of the tokens, which has none of its own."""
+        """Return the server's options with the accounts of the tokens, which has none of its own.
+
+        Raises:
+            ConfigError: leaf nodes are for an account that there is not.
+        """
         system_account = self.system_account or SYSTEM_ACCOUNT
+        options.leafnodes.check_accounts({*self.accounts, system_account})
         return options.replace(accounts=self._outcome.accounts, system_account=system_account)
 
     def is_expired(self, name: str) -> bool:

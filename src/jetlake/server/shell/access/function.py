@@ -91,8 +91,12 @@ class FunctionArbiter:
     async def decide(self, applicant: Applicant) -> Identity | None:
         """Return who the client is by the function's word; None = it is refused."""
         request = _request(applicant)
-        given = self._function(request) if iscoroutinefunction(self._function) else await self._call(request)
-        access: Any = await given if isawaitable(given) else given
+        try:
+            given = self._function(request) if iscoroutinefunction(self._function) else await self._call(request)
+            access: Any = await given if isawaitable(given) else given
+        except SystemExit as error:
+            # A library that ends the program because of one client would end the server.
+            raise RuntimeError(f"authenticate called exit({error.code!r})") from None
         if access is None or access is False:
             return None
         if access is True:
