@@ -9,7 +9,7 @@ import jetlake
 import jetlake.blocking
 from tests.support.clients import key, until
 from tests.support.leaf import HUB, LEAF, Edge, report
-from tests.support.operators import operator_mode
+from tests.support.operators import Realm, creds_text, operator_mode
 from tests.support.servers import make_server
 from tests.support.tls import CERTIFICATES, TLS
 
@@ -53,14 +53,41 @@ async def test_a_leaf_node_joins(kind, hub_kind, way):
         await edge.discard()
 
 
-async def test_a_leaf_node_joins_with_a_creds_file(kind, tmp_path):
+async def test_a_leaf_node_joins_with_a_creds_file(kind, hub_kind, tmp_path):
     config, credentials = operator_mode()
     path = tmp_path / "leaf.creds"
     path.write_text(credentials)
-    edge = Edge(kind, hub_config=CORE + config, remote=f'credentials: "{path}"')
+    edge = Edge(kind, hub_kind=hub_kind, hub_config=CORE + config, remote=f'credentials: "{path}"')
     try:
         await edge.start()
         await edge.joined()
+    finally:
+        await edge.discard()
+
+
+REFUSED = {
+    "none": None,
+    "expired": {"exp": 1000},
+    "for clients": {"allowed_connection_types": ["STANDARD"]},
+    "elsewhere": {"src": ["10.0.0.0/8"]},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+async def test_a_leaf_node_without_a_good_token_stays_out(kind, hub_kind, tmp_path, why):
+    realm = Realm()
+    account = realm.new_account()
+    remote = ""
+    if REFUSED[why] is not None:
+        path = tmp_path / "leaf.creds"
+        jwt, user = realm.user(account, **REFUSED[why])
+        path.write_text(creds_text(jwt, user.seed))
+        remote = f'credentials: "{path}"'
+    edge = Edge(kind, hub_kind=hub_kind, hub_config=CORE + realm.config(), remote=remote)
+    try:
+        await edge.start()
+        await until(lambda: "authentication error" in edge.hub.log.lower())
+        assert not (await report(edge.hub, "leafz"))["leafnodes"]
     finally:
         await edge.discard()
 

@@ -18,7 +18,7 @@ ISSUER = KeyPair("account", bytes([50] * 32))
 CURVE = CurveKey(bytes([51] * 32))
 
 
-def config(more="", accounts="", top=""):
+def config(more="", accounts="", top="", timeout=10):
     return f"""
         accounts {{
             AUTH: {{ users: [ {{ user: auth, password: pwd }}, {{ user: other, password: pwd }} ] }}
@@ -26,7 +26,7 @@ def config(more="", accounts="", top=""):
             {accounts}
         }}
         authorization {{
-            timeout: 1
+            timeout: {timeout}
             auth_callout {{ issuer: {ISSUER.public}, account: AUTH, auth_users: [auth], {more} }}
         }}
         {top}
@@ -75,7 +75,6 @@ def by_password(question):
 @pytest.mark.parametrize("curve", [None, CURVE], ids=["plain", "sealed"])
 async def test_a_service_decides(start, connect, service, curve):
     server = await start(config(f"xkey: {CURVE.public}" if curve else ""), ["no_jetstream"])
-    assert await attempt(connect, server, user="other", **{"pass": "pwd"}) is None
     questions = await service(server, by_password, curve)
     wire = await attempt(connect, server, user="ann", name="n", lang="x", version="1", **{"pass": "s3cr3t"})
     (question,) = questions
@@ -101,14 +100,14 @@ async def test_a_service_decides(start, connect, service, curve):
     assert b"Permissions Violation for Publish" in await own.ping()
 
 
-async def test_without_a_service_nobody_gets_in(start, connect, service):
-    server = await start(config(), ["no_jetstream"])
+async def test_without_a_service_nobody_gets_in(start, connect):
+    server = await start(config(timeout=0.5), ["no_jetstream"])
     assert await attempt(connect, server, user="ann", **{"pass": "s3cr3t"}) is None
     assert await attempt(connect, server, user="auth", **{"pass": "pwd"}) is not None
 
 
 async def test_a_service_that_does_not_answer(start, connect, service, clock):
-    server = await start(config(), ["no_jetstream"])
+    server = await start(config(timeout=0.5), ["no_jetstream"])
     asked = await service(server, lambda question: None)
     entering = asyncio.create_task(attempt(connect, server, user="ann", **{"pass": "s3cr3t"}))
     while not asked:
@@ -197,13 +196,11 @@ TAKEN = {"stranger", "elsewhere", "other_way"}
 
 async def test_a_service_that_lies(start, connect, service):
     server = await start(config(), ["no_jetstream"])
-    lie = {}
     await service(server, lambda question: LIES[question.connect.user](question))
     for name in LIES:
         if name in TAKEN and not server.is_embedded:
             continue
         assert await attempt(connect, server, user=name, **{"pass": "x"}) is None, name
-    assert not lie
 
 
 async def test_an_old_answer_fits_no_new_question(start, connect, service):

@@ -82,6 +82,7 @@ async def test_a_bearer_signs_nothing(start, connect, realm):
 async def test_a_token_has_its_time(start, connect, realm, clock):
     account = realm.new_account()
     late = realm.new_account(exp=realm.now() - 10)
+    ending = realm.new_account(exp=realm.now() + 3)
     server = await start(realm.config(), NO_JETSTREAM)
     now = realm.now()
     assert not await is_let_in(connect, server, *realm.user(account, exp=now - 10))
@@ -89,20 +90,14 @@ async def test_a_token_has_its_time(start, connect, realm, clock):
     assert not await is_let_in(connect, server, *realm.user(late))
     assert await is_let_in(connect, server, *realm.user(account, exp=now + 1000, nbf=now - 10))
     wire = await enter(connect, server, *realm.user(account, exp=now + 3))
+    of_account = realm.user(ending)
+    ending_wire = await enter(connect, server, *of_account)
     stays = await enter(connect, server, *realm.user(account, exp=now + 1000))
-    clock.advance(3)
-    assert await wire.rest() == b"-ERR 'User Authentication Expired'\r\n"
-    assert await stays.ping() == b""
-
-
-async def test_an_account_expires_with_its_users(start, connect, realm, clock):
-    account = realm.new_account(exp=realm.now() + 3)
-    server = await start(realm.config(), NO_JETSTREAM)
-    user = realm.user(account)
-    wire = await enter(connect, server, *user)
     clock.advance(4)
-    assert await wire.rest() == b"-ERR 'Account Authentication Expired'\r\n"
-    assert not await is_let_in(connect, server, *user)
+    assert await wire.rest() == b"-ERR 'User Authentication Expired'\r\n"
+    assert await ending_wire.rest() == b"-ERR 'Account Authentication Expired'\r\n"
+    assert not await is_let_in(connect, server, *of_account)
+    assert await stays.ping() == b""
 
 
 async def test_permissions(start, connect, realm):

@@ -277,3 +277,21 @@ async def test_an_account_in_memory_is_updated_too(start, system, connect, realm
     await admin.publish(f"$SYS.REQ.ACCOUNT.{account.public}.CLAIMS.UPDATE", jwt.encode())
     assert await wire.rest() == b"-ERR 'User Authentication Revoked'\r\n"
     assert not await is_let_in(connect, server, *user)
+
+
+async def test_a_reload_takes_over_accounts_in_memory(start, connect, realm):
+    account, leaving = realm.new_account(), realm.new_account()
+    server = await start(realm.config(), ["no_jetstream"])
+    await server.restart()  # with the port that it has now
+    user = realm.user(account, iat=realm.now() - 10)
+    wire, other = await enter(connect, server, *user), await enter(connect, server, *realm.user(leaving))
+    realm.account(account, revocations={user[1].public: realm.now() - 5})
+    new, gone = realm.new_account(), realm.accounts.pop(leaving.public)
+    await server.reload(realm.config())
+    assert await wire.rest() == b"-ERR 'User Authentication Revoked'\r\n"
+    assert not await is_let_in(connect, server, *user)
+    assert await is_let_in(connect, server, *realm.user(new))
+    assert gone
+    if server.is_embedded:  # nats-server keeps what it has seen once.
+        assert await other.rest() == b"-ERR 'Account Authentication Expired'\r\n"
+        assert not await is_let_in(connect, server, *realm.user(leaving))

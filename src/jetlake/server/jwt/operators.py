@@ -55,7 +55,7 @@ class Operators:
         system_account: its public key; empty = the configuration names none.
 
     Raises:
-        ConfigError: the token of an operator, or of an account of the configuration, cannot be used.
+        ConfigError: a token of the configuration cannot be used, or leaf nodes are for an account that is not there.
     """
 
     def __init__(self, options: Options, clock: Clock, log: Log) -> None:
@@ -76,6 +76,7 @@ class Operators:
                 self._load(name, token)
         self._preload(options.operators)
         self.system_account = self._find_system_account(options.system_account)
+        options.leafnodes.check_accounts({*self.accounts, self.system_account})
         self._outcome = self._make_options()
 
     # Trust
@@ -195,13 +196,8 @@ class Operators:
         return outcome
 
     def complete(self, options: Options) -> Options:
-        """Return the server's options with the accounts of the tokens, which has none of its own.
-
-        Raises:
-            ConfigError: leaf nodes are for an account that there is not.
-        """
+        """Return the server's options with the accounts of the tokens, which has none of its own."""
         system_account = self.system_account or SYSTEM_ACCOUNT
-        options.leafnodes.check_accounts({*self.accounts, system_account})
         return options.replace(accounts=self._outcome.accounts, system_account=system_account)
 
     def is_expired(self, name: str) -> bool:

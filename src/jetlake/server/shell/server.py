@@ -521,16 +521,17 @@ class Server:
         operators = self._operators
         assert operators is not None
         self.settings.options = operators.complete(self.options)
-        for connection in list(self.connections.values()):
-            identity = connection.session.identity
-            refusal = operators.refusal(identity) if identity is not None else None
-            if refusal is not None:
-                error, reason = refusal
-                connection.end(error, reason=reason)
         self._apply_accounts()
 
     def _apply_accounts(self) -> None:
         """Put the accounts of the options into force, and let connections take over what concerns them."""
+        operators = self._operators
+        for connection in list(self.connections.values()) if operators is not None else ():
+            identity = connection.session.identity
+            refusal = operators.refusal(identity) if operators is not None and identity is not None else None
+            if refusal is not None:
+                error, reason = refusal
+                connection.end(error, reason=reason)
         self._account_table.apply(self.options)
         if self._jetstream is not None:
             self._jetstream.apply(self.options)
