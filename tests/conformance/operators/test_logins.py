@@ -3,6 +3,7 @@
 import base64
 import json
 
+import nats
 import nkeys
 import pytest
 import websockets
@@ -265,7 +266,7 @@ async def test_a_creds_file(start, clients, realm, tmp_path):
     await client.publish("a", b"x")
     assert (await subscription.next(5)).payload == b"x"
     data = json.loads((await client.request("$SYS.REQ.USER.INFO")).payload)["data"]
-    assert data.pop("expires", 1)
+    assert 0 < data.pop("expires") <= 1000 * 10**9
     assert data == {
         "user": user.public,
         "account": account.public,
@@ -288,3 +289,39 @@ async def test_a_token_in_a_cookie(start, realm):
     assert await enters()
     assert await enters(allowed_connection_types=["WEBSOCKET"])
     assert not await enters(allowed_connection_types=["STANDARD"])
+
+
+async def test_monitoring_tells_who_a_token_stands_for(start, clients, realm):
+    signing = realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
+    account = realm.new_account("team", signing_keys=[signing.public])
+    server = await start(realm.config(), NO_JETSTREAM)
+    jwt, user = realm.user(realm.system)
+    admin = await clients(server, credentials=creds_text(jwt, user.seed))
+    events = await admin.subscribe(f"$SYS.ACCOUNT.{account.public}.CONNECT")
+    await admin.flush()
+    jwt, user = realm.user(account, "ann", signer=signing, tags=["t:1"])
+    await clients(server, credentials=creds_text(jwt, user.seed))
+    client = json.loads((await events.next(5)).payload)["client"]
+    asked = await admin.request(f"$SYS.REQ.ACCOUNT.{account.public}.CONNZ", b'{"auth":true}')
+    row = json.loads(asked.payload)["data"]["connections"][0]
+    assert (client["user"], row["authorized_user"]) == (user.public, user.public)
+    for shown in (client, row):
+        assert {key: shown[key] for key in ("jwt", "issuer_key", "name_tag", "tags")} == {
+            "jwt": jwt,
+            "issuer_key": signing.public,
+            "name_tag": "team",
+            "tags": ["t:1"],
+        }
+
+
+async def test_nats_py_logs_in_with_a_creds_file(start, realm, tmp_path):
+    account = realm.new_account(limits={"mem_storage": -1, "disk_storage": -1})
+    server = await start(realm.config())
+    jwt, user = realm.user(account)
+    path = tmp_path / "worker.creds"
+    path.write_text(creds_text(jwt, user.seed))
+    client = await nats.connect(server.url, user_credentials=str(path))
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    assert (await js.publish("s", b"x")).seq == 1
+    await client.close()

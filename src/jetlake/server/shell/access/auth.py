@@ -6,7 +6,7 @@ The reasons are in decision 12 (docs/decisions).
 from __future__ import annotations
 
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -43,6 +43,14 @@ class Identity(Struct, frozen=True, kw_only=True):
     """The template that the user's permissions come from; None = there is none."""
     is_bearer: bool = False
     """The token was enough, and nothing had to be signed."""
+
+    def describe_token(self) -> dict[str, Any]:
+        """Describe the user's token for monitoring; one that is enough to log in is not shown itself."""
+        claims = self.claims
+        if claims is None:
+            return {}
+        shown = {"jwt": "" if self.is_bearer else self.jwt, "issuer_key": claims.iss, "tags": claims.nats.tags}
+        return {key: value for key, value in shown.items() if value}
 
 
 class Applicant(Struct, frozen=True, kw_only=True):

@@ -337,6 +337,7 @@ class Connection(PeerConnection, Subscriber):
             "server": self._info.name,
             "kind": "Client",
             "client_type": self.peer.client_type,
+            **(session.identity.describe_token() if session.identity is not None else {}),
         }
         return {key: value for key, value in fields.items() if value not in ("", 0)}
 

@@ -47,7 +47,7 @@ def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
         "leafnode_connections": len(leaf_connections(server, account.name)),
         "client_connections": len(_connections_of(server, account)),
         "subscriptions": account.interest_count,
-        "name_tag": account.name,
+        "name_tag": account.label,
         **sharing_report(server.settings.options, account.name),
         "sublist_stats": routing_report([account]),
     }

@@ -129,6 +129,9 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> Ste
         report["account"] = connection.session.account.name
         if connection.session.identity is not None and connection.session.identity.user:
             report["authorized_user"] = connection.session.identity.user
+            report |= connection.session.identity.describe_token()
+            if connection.session.account.label != connection.session.account.name:
+                report["name_tag"] = connection.session.account.label
     listing = _listing(query)
     if listing == "detail":
         report["subscriptions_list_detail"] = yield from _encoded(

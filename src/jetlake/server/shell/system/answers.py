@@ -265,6 +265,8 @@ def user_answer(server: ServerView, account: Account, origin: Subscriber | None)
     report |= {"account": account.name, "account_name": account.label}
     if claims is not None and claims.name:
         report["user_name"] = claims.name
+    if identity is not None and identity.expires_ns:
+        report["expires"] = max(identity.expires_ns - server.clock.now_ns(), 0)
     if identity is not None and identity.permissions is not None:
         report["permissions"] = _permissions(identity.permissions)
     return _encode_data(server, report)

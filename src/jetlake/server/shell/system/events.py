@@ -118,7 +118,7 @@ class SystemEvents:
         tried = connection.session.options.user
         if tried and self._server.settings.authenticator.knows(tried):
             client["user"] = tried  # of a client that was refused, too
-        return client | {"name_tag": client["acc"]}
+        return client | {"name_tag": connection.session.account.label}
 
     def _farewell(self, connection: Connection) -> dict[str, Any]:
         """Describe a client that is gone: what it has sent and received, and why it ended."""
