@@ -85,3 +85,26 @@ def test_a_torn_message_is_told(crashed, is_mirror):
     # A mirror cannot take it again; a source can, under another sequence.
     assert (store.lost, store.torn_sequence) == (([5], 0) if is_mirror else ([], 5))
     store.close()
+
+
+@pytest.mark.parametrize("is_mirror", [True, False])
+def test_a_segment_that_left_nothing_but_its_name_is_told_by_a_mirror(tmp_path, is_mirror):
+    folder = tmp_path / "msgs"
+    store = open_store(folder, segment_bytes=200)
+    for number in range(1, 13):
+        store.append(b"s", b"", b"m%d" % number, number)
+        store.flush()
+        if number == 3:
+            store.sync()
+    first, second, third = store._index.blocks[:3]
+    gone = list(range(second.first, third.first))
+    for opened in (*(segment.file for segment in store._index.blocks), store._log.durability._mark):
+        opened.close()
+    assert first.number < second.number
+    # The disk had taken what was written later, and of this file the name.
+    with second.file.path.open("r+b") as file:
+        file.truncate(0)
+    store = open_store(folder, segment_bytes=200, reuses_sequences=is_mirror)
+    assert [number for number, payload in enumerate(contents(store), 1) if payload is None] == gone
+    assert store.lost == (gone if is_mirror else [])
+    store.close()

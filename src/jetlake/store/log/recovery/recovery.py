@@ -141,6 +141,7 @@ class _Recovery:
         counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.spilled)))
         self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
         self._heads: dict[int, IndexHead] = {}
+        self._has_hole = False  # the segment before was passed over
 
     def run(self, mark: Mark, *, reuses_sequences: bool) -> None:
         """Take in every segment, then find the end."""
@@ -253,6 +254,11 @@ class _Recovery:
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
         """Read a whole segment that is not in the snapshot."""
         segment = self._new(file, self._findings.position + 1)
+        if self._has_hole and file.header is not None and segment.first > self._findings.position + 1:
+            # The file before has lost all of its records, and these were written behind them.
+            self._found.missing.append((self._findings.position + 1, segment.first - 1))
+            self._findings.position = segment.first - 1
+        self._has_hole = False
         first = segment.first if file.header is not None else (self._listed or {}).get(file.number, 0)
         content = self._scan(segment, first - 1 if first else None)
         if file.header is None and not content.sequences:
@@ -341,6 +347,7 @@ class _Recovery:
         """Skip a file without content: a power cut left only its name, or it belongs to no segment of the stream."""
         self._found.unsynced.remove(segment)
         self._findings.note_empty(content)
+        self._has_hole = True
         if not file.is_unwritten:
             self.passed_over.append(file.name)
             return
