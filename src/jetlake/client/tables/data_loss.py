@@ -13,6 +13,7 @@ from jetlake.client.tables.stream_api import StreamApi
 from jetlake.errors import ApiError, DataLossError, StreamRecreatedError
 from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.enums import DiscardPolicy
+from jetlake.model.replies import StoredMessage
 from jetlake.model.stream import StreamInfo
 
 # The largest payload that nats-server can be configured for, and the bytes that a message takes beside its payload.
@@ -46,9 +47,17 @@ def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
     )
 
 
-def seen_of(info: StreamInfo) -> tuple[int, str] | None:
-    """Return the last sequence and the server's time then: later messages are newer and have higher sequences."""
-    return (info.state.last_seq, info.ts) if info.ts != ZERO_TIME else None
+def seen_of(info: StreamInfo, before: tuple[int, str] | None = None) -> tuple[int, str] | None:
+    """Return the last sequence and the server's time then: later messages are newer and have higher sequences.
+
+    Args:
+        before: of the look before. A server whose clock was set back has messages newer than its time: the time of a
+            look does not go back.
+    """
+    if info.ts == ZERO_TIME:
+        return None
+    is_back = before is not None and parse_time(before[1]) > parse_time(info.ts)
+    return info.state.last_seq, before[1] if before is not None and is_back else info.ts
 
 
 def supersedes(info: StreamInfo) -> bool:
@@ -137,6 +146,12 @@ _CLOCKS_APART_NS = 2_000_000_000
 
 
 def first_newer(api: StreamApi, stream: str, seen: tuple[int, str] | None) -> int | None:
+    """Return the sequence of the first message that was stored after the last look; None when there is none."""
+    message = _first_newer(api, stream, seen)
+    return message.seq if message is not None else None
+
+
+def _first_newer(api: StreamApi, stream: str, seen: tuple[int, str] | None) -> StoredMessage | None:
     """Return the first message that was stored after the last look; None when there is none.
 
     Servers before 2.11 know no request by time: None as well.
@@ -144,10 +159,9 @@ def first_newer(api: StreamApi, stream: str, seen: tuple[int, str] | None) -> in
     if seen is None:
         return None
     try:
-        message = api.message_at(stream, parse_time(seen[1]) + _CLOCKS_APART_NS)
+        return api.message_at(stream, parse_time(seen[1]) + _CLOCKS_APART_NS)
     except ApiError:
         return None
-    return message.seq if message is not None else None
 
 
 def check_not_restored(api: StreamApi, stream: str, offset: StreamOffset) -> StreamInfo:
@@ -156,9 +170,12 @@ def check_not_restored(api: StreamApi, stream: str, offset: StreamOffset) -> Str
     Raises:
         StreamRecreatedError: the stream was recreated, or restored from an older state.
     """
-    newer = first_newer(api, stream, offset.seen)
+    newer = _first_newer(api, stream, offset.seen)
     info = api.stream_info(stream)
     check_same_stream(info, offset)
-    if newer is not None and offset.seen is not None and newer <= offset.seen[0]:
-        raise restored_error(stream, f"message {newer} is newer than the look that saw message {offset.seen[0]}")
+    if newer is None or offset.seen is None or newer.seq > offset.seen[0]:
+        return info
+    # A message of the future tells of a clock that was set back since, and of no restore.
+    if info.ts == ZERO_TIME or parse_time(newer.time) <= parse_time(info.ts) + _CLOCKS_APART_NS:
+        raise restored_error(stream, f"message {newer.seq} is newer than the look that saw message {offset.seen[0]}")
     return info

@@ -495,7 +495,8 @@ class Driver:
             )
         subjects = self._options.subjects if info.config.retention is not RetentionPolicy.LIMITS else None
         owner = self._owners.get(stream, "")
-        return StreamOffset(info.created, end, held, seen_of(info), lost, owner, batch, subjects)
+        seen = seen_of(info, before.seen if before is not None else None)
+        return StreamOffset(info.created, end, held, seen, lost, owner, batch, subjects)
 
     def _count(self, begin: StartOffset, first: int, end: int, measured: Measured | None) -> int | None:
         """Return how many messages the filters let through in the range; None where that is not known or needed."""

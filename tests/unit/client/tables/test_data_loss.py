@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from jetlake.client.tables.data_loss import limits_explain
+from jetlake.client.tables.data_loss import check_not_restored, limits_explain, seen_of
+from jetlake.client.tables.planning import StreamOffset
+from jetlake.errors import StreamRecreatedError
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import DiscardPolicy
-from jetlake.model.replies import StreamInfoReply
+from jetlake.model.replies import StoredMessage, StreamInfoReply
 from jetlake.model.stream import StreamConfig, StreamState
 
 NOW_S = 1_800_000_000
@@ -44,3 +46,30 @@ def test_what_limits_explain(stream, gone, explained):
 def test_a_range_that_knows_no_times_may_have_expired():
     assert limits_explain(info(max_age=3600 * 10**9), 500, SEEN, ())
     assert limits_explain(info(max_age=3600 * 10**9), 500, None, EXPIRING)
+
+
+def at(seconds):
+    return format_time((NOW_S + seconds) * 10**9)
+
+
+@pytest.mark.parametrize(("stored_s", "is_restored"), [(60, False), (-10, True), (-200, False)])
+def test_a_clock_that_was_set_back_is_no_restore(stored_s, is_restored):
+    class Api:
+        def message_at(self, stream, time_ns):
+            newer = (NOW_S + stored_s) * 10**9 >= time_ns
+            return StoredMessage(subject="s", seq=900, time=at(stored_s)) if newer else None
+
+        def stream_info(self, stream):
+            return info()
+
+    offset = StreamOffset("", 1001, seen=(1000, at(-100)))
+    if is_restored:
+        with pytest.raises(StreamRecreatedError):
+            check_not_restored(Api(), "S", offset)
+    else:
+        check_not_restored(Api(), "S", offset)
+
+
+def test_the_time_of_a_look_does_not_go_back():
+    assert seen_of(info(), (900, at(-5))) == (1000, at(0))
+    assert seen_of(info(), (900, at(5))) == (1000, at(5))
