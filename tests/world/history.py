@@ -5,11 +5,14 @@ history without some of its steps or faults is still a history: that is how a fa
 """
 
 import asyncio
+import errno
+import os
 from random import Random
 
 from tests.world.book import BrokenPromiseError
-from tests.world.servers import ServerMachine
-from tests.world.workload import CLIENT_KINDS, Setup
+from tests.world.servers import ServerMachine, make_files_small
+from tests.world.threads import BlockingWorker, SparkQuery
+from tests.world.workload import Setup, Worker
 from tests.world.world import Process, World
 
 __all__ = ["History"]
@@ -37,6 +40,8 @@ class History:
         self.faults = []
         self.clients = []
         self.servers = []
+        self.queries = []
+        self.is_calm = False
 
     def chance(self, name):
         """Random numbers of one name's own."""
@@ -65,12 +70,17 @@ class History:
         if world.defects:
             message, error = world.defects[0]
             raise BrokenPromiseError(f"an event loop was told: {message}") from error
+        for client in self.clients:
+            if client.error is not None:
+                raise client.error
         for server in self.servers:
             if server.server is not None and server.server.defects:
                 raise BrokenPromiseError(f"{server.name} had an internal error: {server.log_lines[-5:]}")
 
     def _conduct(self):
         world, random = self.world, self.random
+        if random.random() < 0.6:
+            make_files_small(random)
         hub = ServerMachine(world, "hub", sync_interval_s=None)
         self.hub = hub
         self.servers = [hub]
@@ -78,10 +88,12 @@ class History:
         self._wait("the server's start", hub.is_ready)
         self.setup = Setup(self)
         self._run_client("setup", self.setup.run)
-        kinds = list(CLIENT_KINDS)
         for number in range(random.randrange(1, 4)):
-            self._start_client(f"c{number}", kinds[number % len(kinds)])
-        self.is_calm = False
+            self._start_client(f"c{number}", Worker)
+        if random.random() < 0.4:
+            self._start_thread("b", BlockingWorker)
+        if random.random() < 0.4:
+            self._start_thread("spark", SparkQuery)
         world.scheduler.sleep(0.05)
         if self.has_faults:
             self._make_faults()
@@ -104,6 +116,15 @@ class History:
         self.clients.remove(runner)
         if runner.error is not None:
             raise runner.error
+
+    def _start_thread(self, name, kind):
+        client = ThreadProcess(self, name, kind(self, name).run)
+        self.clients.append(client)
+        client.start()
+
+    def working(self):
+        """Return the clients that may still publish."""
+        return [client for client in self.clients if not client.has_ended and client.name != "spark"]
 
     def _start_client(self, name, kind):
         client = ClientProcess(self, name, lambda: kind(self, name).run())
@@ -147,6 +168,7 @@ class History:
 
     def ensure_up(self, server):
         """Start a server that is down or going down."""
+        server.notice_end()
         if server.server is not None and server.server.engine is None:
             self._wait(f"the stop of {server.name}", server.has_ended)
         is_starting = server.process is not None and server.server is None and server.process.is_alive
@@ -214,6 +236,22 @@ class ClientProcess:
         loops = self.process.loops
         tasks = [task for loop in loops for task in asyncio.all_tasks(loop)]
         return [waits_at(task) for task in tasks]
+
+
+class ThreadProcess(ClientProcess):
+    """A process whose main thread does a client's work."""
+
+    def start(self):
+        def run():
+            try:
+                self._work()
+            except Exception as error:
+                self.error = error
+            self.has_ended = True
+            # Spark's executors keep connections until the process ends.
+            self.process.exit()
+
+        self.process.start(run)
 
 
 def waits_at(task):
@@ -303,6 +341,45 @@ def slow_disk(history, random):
     server.machine.sync_s = 0.004
 
 
+def fail_disk(history, random):
+    """The disk refuses some of what it is asked, or is full, for a while."""
+    server = random.choice(history.servers)
+    disk = server.machine.disk
+    number = random.choice((errno.EIO, errno.EIO, errno.ENOSPC))
+    kinds = random.choice((("sync", "sync_folder"), ("write",), ("write", "sync", "create", "replace", "add_folder")))
+    rate = random.choice((0.05, 0.5, 1))
+    history.world.trace(f"FAULT disk of {server.name}: {kinds} fail")
+    if random.random() < 0.3:
+        disk.capacity = disk.used() + random.randrange(5000)
+    else:
+
+        def fault(operation, path):
+            if operation in kinds and random.random() < rate:
+                raise OSError(number, os.strerror(number), str(path))
+
+        disk.drops_failed_syncs = True
+        disk.fault = fault
+    history.world.scheduler.sleep(random.choice((0.01, 0.3, 2)))
+    disk.fault = disk.capacity = None
+
+
+def cut_power_within(history, random):
+    """The power goes in the middle of a change of the disk, also while a server starts."""
+    server = random.choice(history.servers)
+    server.machine.disk.cut_at = server.machine.disk.operations + random.randrange(1, 200)
+    if random.random() < 0.4:
+        server.kill(keeps_cut=True)
+        server.start()
+    deadline_ns = history.world.scheduler.now_ns + 2_000_000_000
+    while server.machine.is_on and history.world.scheduler.now_ns < deadline_ns:
+        history.world.scheduler.sleep(0.01)
+    server.machine.disk.cut_at = None
+    if not server.machine.is_on:
+        history.world.count("cut within")
+        server.machine.power_on()
+    history.ensure_up(server)
+
+
 def jump_clock(history, random):
     machine = random.choice(history.servers).machine
     machine.wall_offset_ns += int(random.choice((-3600, -10, -0.5, 0.5, 3, 20)) * 1e9)
@@ -325,6 +402,8 @@ FAULTS = [
     stall_links,
     part_network,
     slow_disk,
+    fail_disk,
+    cut_power_within,
     jump_clock,
     fail_names,
 ]

@@ -5,6 +5,7 @@ it behaves as ever. The product is not changed: what is replaced is the standard
 """
 
 import _thread
+import asyncio
 import fcntl
 import os
 import queue
@@ -33,6 +34,7 @@ _real = {
     "getaddrinfo": socket.getaddrinfo,
     "sleep": time.sleep,
     "join": threading.Thread.join,
+    "new_event_loop": asyncio.new_event_loop,
 }
 
 
@@ -188,6 +190,22 @@ def _close(handle):
 
 if hasattr(os, "eventfd"):
     os.eventfd, os.eventfd_write, os.read, os.close = _eventfd, _eventfd_write, _read, _close
+
+
+# Loops
+
+
+def _new_event_loop():
+    if not _inside():
+        return _real["new_event_loop"]()
+    from tests.world.virtual_loop import VirtualLoop
+
+    loop = VirtualLoop(world, world.scheduler.current.process)
+    loop.set_exception_handler(world.loop_failed)
+    return loop
+
+
+asyncio.new_event_loop = _new_event_loop
 
 
 # Sockets

@@ -51,8 +51,6 @@ def run_seed(seed, shift=0, **options):
         history.run()
     except BaseException as error:
         failure = "".join(traceback.format_exception(error))
-    for server in history.servers:
-        server.discard()
     world = history.world
     return {
         "seed": seed,

@@ -1,18 +1,33 @@
 """The servers of a world: the real shell, started and started again on what its machine's disk holds."""
 
-import os
-import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.server import Server
+from jetlake.store import stream_folder
+from jetlake.store.file_store import FileStore
+from jetlake.store.journal.file_journal import FileJournal
 from tests.world.world import Process
 
-__all__ = ["ServerMachine"]
+__all__ = ["ServerMachine", "make_files_small"]
 
 _OPTIONS = {"host": "0.0.0.0", "port": 4222, "ping_interval_s": 10.0}
+
+
+def make_files_small(random):
+    """Let segments and journals of this process's servers be full soon."""
+    segment_bytes, tail_bytes = random.choice(((1200, 300), (5000, 1000)))
+
+    def open_store(*arguments, **options):
+        store = FileStore(*arguments, **{**options, "segment_bytes": segment_bytes, "tail_bytes": tail_bytes})
+        store.in_steps.removals_per_step = 2
+        return store
+
+    stream_folder.FileStore = open_store
+    stream_folder.FileJournal = partial(FileJournal, grown_bytes=400)
 
 
 class _WorldLog(Log):
@@ -44,8 +59,9 @@ class ServerMachine:
         self.server = None
         self.starts = 0
         self.failed_start = None
-        self._folder = Path(tempfile.gettempdir()) / f"jetlake-world-{os.getpid():08d}" / name
-        (self._folder / "jetstream").mkdir(parents=True)
+        self._folder = Path(tempfile.gettempdir()) / "jetlake-world" / name
+        # The same for every run, since names are hashed; only lock files lie there, the data is on the world's disk.
+        (self._folder / "jetstream").mkdir(parents=True, exist_ok=True)
         jetstream = JetStreamOptions(
             store_dir=str(self._folder), max_storage=1 << 32, max_memory=1 << 30, domain=domain, **jetstream
         )
@@ -73,11 +89,18 @@ class ServerMachine:
     def is_ready(self):
         return self.process is not None and self.process.is_alive and self.server is not None and self.server.running
 
-    def kill(self):
+    def notice_end(self):
+        """Forget a process that the power took."""
+        if self.process is not None and not self.process.is_alive:
+            self.process = self.server = None
+
+    def kill(self, *, keeps_cut=False):
         """SIGKILL."""
         if self.process is not None:
             self.process.kill()
+            cut_at = self.machine.disk.cut_at
             self.machine.disk.kill()
+            self.machine.disk.cut_at = cut_at if keeps_cut else None
             self.process = self.server = None
 
     def power_cut(self):
@@ -93,6 +116,3 @@ class ServerMachine:
 
     def has_ended(self):
         return self.process is None or self.server is None or self.server.has_stopped
-
-    def discard(self):
-        shutil.rmtree(self._folder.parent, ignore_errors=True)

@@ -5,9 +5,10 @@ import itertools
 
 import jetlake
 from jetlake.errors import InvalidOptionError, JetlakeError
+from tests.world import changes, values
 from tests.world.book import BrokenPromiseError, Publishes, Reads
 
-__all__ = ["CLIENT_KINDS", "Setup"]
+__all__ = ["Setup", "Worker"]
 
 OPERATION_S = 400
 """How long an operation may take from its begin, faults and all."""
@@ -22,12 +23,16 @@ class Setup:
         self.plain = Publishes()
         self.workers = Reads()
         self.ordered = []
+        self.values = values.Values(self)
+        self.changes = changes.Changes(self)
 
     async def run(self):
         async with jetlake.connect(self.history.hub.url) as nc:
             js = nc.jetstream()
             stream = await js.create_stream("PLAIN", subjects=["plain.>"])
             await stream.create_consumer("workers", ack_wait=2, max_ack_pending=10_000)
+            await self.values.create(js)
+            await self.changes.create(js)
 
     async def verify(self):
         async with jetlake.connect(self.history.hub.url) as nc:
@@ -49,6 +54,10 @@ class Setup:
                     raise BrokenPromiseError(
                         f"ordered read {name} gave {read[at : at + 1]} for {expected[at : at + 1]}"
                     )
+            for query in self.history.queries:
+                query.check([sequence for sequence, _ in stored])
+            await self.values.verify(js)
+            await self.changes.verify(js)
 
     async def read_all(self, stream, count):
         """Return (sequence, payload) of everything in a stream."""
@@ -202,7 +211,7 @@ class Worker:
     async def read_ordered(self, random):
         stream = await self.js.stream("PLAIN")
         read = []
-        self.setup.ordered.append((self.name, read))
+        self.setup.ordered.append((f"{self.name} ordered", read))
         count = random.randrange(1, 200)
         async with stream.ordered().consume(
             max_messages=random.choice((5, 100)), expires=5, idle_heartbeat=2
@@ -218,6 +227,6 @@ OPERATIONS = [
     (Worker.fetch, 4),
     (Worker.consume, 2),
     (Worker.read_ordered, 1),
+    *values.OPERATIONS,
+    *changes.OPERATIONS,
 ]
-
-CLIENT_KINDS = [Worker]

@@ -114,6 +114,11 @@ class Process:
                 end.is_gone = True
         self.machine.locks = {key: owner for key, owner in self.machine.locks.items() if owner is not self}
 
+    def exit(self):
+        """The process ends, and the system closes what it left open."""
+        for end in list(self.ends):
+            end.release()
+
     def pause(self):
         """Stop it where it is, as SIGSTOP does."""
         self.world.trace(f"FAULT pause {self.name}")
