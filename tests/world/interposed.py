@@ -7,7 +7,9 @@ it behaves as ever. The product is not changed: what is replaced is the standard
 import _thread
 import asyncio
 import fcntl
+import importlib
 import os
+import pkgutil
 import queue
 import random
 import socket
@@ -22,6 +24,10 @@ world = None
 """The world that this process runs; None outside."""
 
 _EVENT_HANDLES = 1_000_000
+_LOADED = tuple(
+    f"jetlake.{name}"
+    for name in ("protocol", "model", "store", "server", "client", "blocking", "spark.source", "spark.options")
+)
 _real = {
     "urandom": os.urandom,
     "read": os.read,
@@ -249,10 +255,21 @@ fcntl.flock = _flock
 
 from jetlake.store.files import disk as _disk  # noqa: E402
 
-
-def _make_disk():
-    return world.disk() if world is not None else _RealDisk()
-
-
 _RealDisk = _disk.RealDisk
-_disk.RealDisk = _make_disk
+
+
+class WorldDisk(_RealDisk):
+    """`RealDisk`, which is the world's inside of one."""
+
+    def __new__(cls):
+        return world.disk() if world is not None else super().__new__(cls)
+
+
+_disk.RealDisk = WorldDisk
+
+# A history is not to find files of its own that are newer than the process.
+import jetlake  # noqa: E402
+
+for _module in pkgutil.walk_packages(jetlake.__path__, "jetlake."):
+    if _module.name.startswith(_LOADED):
+        importlib.import_module(_module.name)

@@ -13,7 +13,7 @@ def _run(*arguments):
 
 
 def test_worlds_keep_their_promises():
-    run = _run("--seed", 1, "--seeds", 24)
+    run = _run("--seed", 1, "--seeds", 20)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " stored" in run.stdout
     assert "fault" in run.stdout
