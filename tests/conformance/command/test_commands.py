@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from asyncio.subprocess import PIPE
 from base64 import b64decode
@@ -47,6 +48,14 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
         )
 
     assert await state() == ((0, 0), (0, 0), 0, 0)
+    out = await orders.run("stream info ORDERS")
+    assert "First Sequence: 0\n" in out
+    assert "Last Sequence: 0\n" in out
+    out = await orders.run("consumer info ORDERS DISPATCH")
+    assert "State:\n\n" in out
+    assert "Last Delivered Message: Consumer sequence: 0 Stream sequence: 0\n" in out
+    assert "Acknowledgment Floor: Consumer sequence: 0 Stream sequence: 0\n" in out
+    assert "Waiting Pulls: 0 of maximum 512\n" in out
     assert await orders.run("pub ORDERS.processed 'order 4'") == "Published 7 bytes to ORDERS.processed\n"
 
     async def is_stored():
@@ -55,8 +64,12 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
     await until(is_stored)
     assert (await orders.json("stream info ORDERS"))["state"]["bytes"] == 53
     out = await orders.run("consumer next ORDERS DISPATCH")
-    assert "order 4" in out
-    assert "Acknowledged message" in out
+    assert re.search(
+        r"^\[\d\d:\d\d:\d\d\] subj: ORDERS.processed / tries: 1 / cons seq: 1 / str seq: 1 / pending: 0\n\n"
+        r"order 4\n\nAcknowledged message\n\n$",
+        out,
+    )
+    assert re.search(r"First Sequence: 1 @ \d{4}-", await orders.run("stream info ORDERS"))
     assert await state() == ((1, 1), (1, 1), 0, 0)
     await orders.run("pub ORDERS.processed 'order 5' -J")
     out = await orders.run("consumer next ORDERS DISPATCH --no-ack")
@@ -68,7 +81,10 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
     await orders.run("con next ORDERS DISPATCH")
     assert await state() == ((4, 2), (4, 2), 0, 0)
     # The document's short names, and others of the `nats` command.
-    assert "Outstanding Acks: 0" in await orders.run("con info ORDERS DISPATCH")
+    out = await orders.run("con info ORDERS DISPATCH")
+    assert "Outstanding Acks: 0 out of maximum 1,000\n" in out
+    assert re.search(r"Last Delivered Message: Consumer sequence: 4 Stream sequence: 2 Last delivery: \S+ ago\n", out)
+    assert re.search(r"Acknowledgment Floor: Consumer sequence: 4 Stream sequence: 2 Last Ack: \S+ ago\n", out)
     for words in ("str info ORDERS", "s nfo ORDERS", "st i ORDERS"):
         assert "ORDERS" in await orders.run(words)
     assert "ORDERS" in await orders.run("str list")
@@ -102,7 +118,10 @@ async def test_ephemeral_monitor_and_replay_of_the_deep_dive(orders):
         "consumer add ORDERS REPLAY --target out.original --filter ORDERS.processed --ack none --deliver all "
         "--sample 100 --replay original"
     )
-    assert "Replay Policy: original" in await orders.run("consumer info ORDERS REPLAY")
+    out = await orders.run("consumer info ORDERS REPLAY")
+    assert "Replay Policy: original" in out
+    assert "Active Interest: No interest\n" in out
+    assert "Outstanding Acks" not in out
     assert "order 1" in await orders.run("consumer sub ORDERS REPLAY --count 1")
 
 

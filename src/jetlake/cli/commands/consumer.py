@@ -32,9 +32,10 @@ from jetlake.cli.values import (
 )
 from jetlake.client.api.consumer_api import create_consumer, pause_consumer
 from jetlake.errors import ConfigError
-from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
-from jetlake.model.enums import ConsumerAction
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
+from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.protocol.nuid import next_nuid
 
 if TYPE_CHECKING:
@@ -238,13 +239,11 @@ def print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
                 *((f"Metadata {key}", value) for key, value in config.metadata.items() if not key.startswith("_nats.")),
             ],
             "State": [
-                ("Last Delivered Message", _pair(info.delivered.consumer_seq, info.delivered.stream_seq)),
-                ("Acknowledgment floor", _pair(info.ack_floor.consumer_seq, info.ack_floor.stream_seq)),
-                ("Outstanding Acks", output.count(info.num_ack_pending)),
-                ("Redelivered Messages", output.count(info.num_redelivered)),
+                ("Last Delivered Message", _position(info, info.delivered, "Last delivery")),
+                *(_acks(info) if config.ack_policy is not AckPolicy.NONE else ()),
                 ("Unprocessed Messages", output.count(info.num_pending)),
-                ("Waiting Pulls", output.count(info.num_waiting) if not config.deliver_subject else None),
-                ("Active Interest", output.yes_no(info.push_bound) if config.deliver_subject else None),
+                ("Waiting Pulls", None if config.deliver_subject else _waiting(info)),
+                ("Active Interest", _interest(info) if config.deliver_subject else None),
                 ("Paused", f"for {output.duration(info.pause_remaining)}" if info.paused else None),
                 *(
                     (f"Group {group.group}", f"pinned client {group.pinned_client_id or 'none'}")
@@ -256,8 +255,34 @@ def print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
     )
 
 
-def _pair(consumer_seq: int, stream_seq: int) -> str:
-    return f"Consumer sequence: {consumer_seq:,} Stream sequence: {stream_seq:,}"
+def _position(info: ConsumerInfo, position: SequenceInfo, last: str) -> str:
+    """Write a position, and how long ago it moved, in the words of `nats`."""
+    text = f"Consumer sequence: {position.consumer_seq:,} Stream sequence: {position.stream_seq:,}"
+    if position.last_active is None or info.ts == ZERO_TIME:
+        return text
+    moved_s = (parse_time(info.ts) - parse_time(position.last_active)) / NANOSECONDS_PER_SECOND
+    return f"{text} {last}: {output.age(max(0.0, moved_s))} ago"
+
+
+def _acks(info: ConsumerInfo) -> list[tuple[str, str]]:
+    pending_max = info.config.max_ack_pending
+    bound = f" out of maximum {output.count(pending_max)}" if pending_max > 0 else ""
+    return [
+        ("Acknowledgment Floor", _position(info, info.ack_floor, "Last Ack")),
+        ("Outstanding Acks", output.count(info.num_ack_pending) + bound),
+        ("Redelivered Messages", output.count(info.num_redelivered)),
+    ]
+
+
+def _waiting(info: ConsumerInfo) -> str:
+    return f"{output.count(info.num_waiting)} of maximum {output.count(info.config.max_waiting)}"
+
+
+def _interest(info: ConsumerInfo) -> str:
+    if not info.push_bound:
+        return "No interest"
+    group = info.config.deliver_group
+    return f"Active using Queue Group {group}" if group else "Active"
 
 
 @consumer.command("add", example="jetlake consumer add ORDERS worker --pull --filter orders.new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -117,8 +118,8 @@ def _print_message(message: Message, raw: bool, as_json: bool) -> None:
         return
     if not raw:
         click.echo(
-            f"--- subj: {message.subject} / tries: {place.delivered} / cons seq: {place.consumer_seq} / "
-            f"str seq: {place.stream_seq} / pending: {place.pending}"
+            f"[{time.strftime('%H:%M:%S')}] subj: {message.subject} / tries: {place.delivered} / "
+            f"cons seq: {place.consumer_seq} / str seq: {place.stream_seq} / pending: {place.pending:,}\n"
         )
     print_content(message, raw)
 
@@ -126,7 +127,7 @@ def _print_message(message: Message, raw: bool, as_json: bool) -> None:
 async def _acknowledge(message: Message, *, ack: bool, nak: bool, term: bool, is_quiet: bool) -> None:
     if nak:
         await message.nak()
-        done = "Nacked message"
+        done = "Negative Acknowledged message"
     elif term:
         await message.term()
         done = "Terminated message"

@@ -25,7 +25,7 @@ from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, PAIR, SIZE, edited_config, read_config, save_config, with_fields
 from jetlake.client.api.config_options import RestoreOptions
 from jetlake.errors import ApiError, ConfigError
-from jetlake.model.encoding.times import parse_time
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.stream import Placement, StreamConfig, StreamInfo, StreamSourceInfo
 
 if TYPE_CHECKING:
@@ -232,8 +232,8 @@ def print_info(info: StreamInfo, as_json: bool, title: str) -> None:
             "State": [
                 ("Messages", output.count(state.messages)),
                 ("Bytes", output.size(state.bytes)),
-                ("FirstSeq", f"{output.count(state.first_seq)} @ {output.when(state.first_ts)}"),
-                ("LastSeq", f"{output.count(state.last_seq)} @ {output.when(state.last_ts)}"),
+                ("First Sequence", _sequence(state.first_seq, state.first_ts)),
+                ("Last Sequence", _sequence(state.last_seq, state.last_ts)),
                 ("Deleted Messages", state.num_deleted or None),
                 ("Lost Messages", len(state.lost.msgs or ()) if state.lost else None),
                 ("Subjects", output.count(state.num_subjects)),
@@ -247,6 +247,12 @@ def print_info(info: StreamInfo, as_json: bool, title: str) -> None:
             ],
         },
     )
+
+
+def _sequence(sequence: int, stored_at: str) -> str:
+    """Write a sequence and when it was stored, if it was."""
+    text = output.count(sequence)
+    return text if stored_at == ZERO_TIME else f"{text} @ {output.when(stored_at)}"
 
 
 def _copying(source: StreamSourceInfo) -> str:
