@@ -11,6 +11,7 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.settings.credentials import KeySource, Secret
 from jetlake.client.settings.options import (
     AddressesCallback,
+    ChooseServer,
     ErrorCallback,
     EventCallback,
     LocalServer,
@@ -95,6 +96,7 @@ def connect(
     echo: bool = True,
     inbox_prefix: str = "_INBOX",
     shuffle_servers: bool = True,
+    choose_server: ChooseServer | None = None,
     discover_servers: bool = True,
     tracing: Tracing | None = None,
     on_disconnected: ErrorCallback | None = None,
@@ -145,7 +147,9 @@ def connect(
         pings_outstanding_max: unanswered pings after which the connection is given up.
         echo: receive what this connection publishes itself.
         inbox_prefix: what the subjects for replies begin with.
-        shuffle_servers: try the servers in random order.
+        shuffle_servers: try the servers, and the addresses of each name, in random order.
+        choose_server: called before each attempt with the addresses in the order in which they would be tried; returns
+            the one to try next, or None to leave the order.
         discover_servers: learn the addresses of a cluster's other servers.
         tracing: traces what is published and handled, such as `jetlake.otel.Tracing()`.
         on_disconnected: called with the reason when the connection is lost.
@@ -190,6 +194,7 @@ def connect(
             echo=echo,
             inbox_prefix=inbox_prefix,
             shuffle_servers=shuffle_servers,
+            choose_server=choose_server,
             discover_servers=discover_servers,
             tracing=tracing,
             on_disconnected=on_disconnected,

@@ -1,6 +1,7 @@
 """What the five documents ask of a client and no other module tests: both clients, on both servers."""
 
 import asyncio
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -429,3 +430,52 @@ async def test_a_consumer_that_another_client_created_meanwhile_is_not_deleted(s
 
     await in_thread(work)
     assert await stream.consumer_names() == ["d"]
+
+
+# Other NATS documents: ADR-11 spreads clients over the addresses of a name, ADR-40 lets a program choose
+
+
+async def test_the_addresses_of_a_name_are_tried_in_random_order(core, clients, monkeypatch):
+    orders = []
+
+    def resolve(host, port, *arguments, **options):
+        if host != "many.test":
+            return found(host, port, *arguments, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    def shuffled(hosts):
+        hosts.sort(key=lambda host: host != "127.0.0.2")
+        orders.append(list(hosts))
+
+    found = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr("jetlake.client.connection.wire_protocol.random.shuffle", shuffled)
+    client = await clients(core, url=f"nats://many.test:{core.port}")
+    # The first one refuses, the next one is tried.
+    await client.flush()
+    assert orders == [["127.0.0.2", "127.0.0.1"]]
+
+    def work():
+        with jetlake.blocking.connect(f"nats://many.test:{core.port}") as client:
+            client.flush()
+
+    await in_thread(work)
+    assert len(orders) == 2
+
+
+async def test_a_program_chooses_the_server(start, clients):
+    first, second = await start(flags=["no_jetstream"]), await start(flags=["no_jetstream"])
+    servers = [first.url, second.url]
+
+    def choose(names):
+        assert len(names) == 2
+        return next(name for name in names if name.endswith(f":{second.port}"))
+
+    client = await clients(first, url=servers, shuffle_servers=False, choose_server=choose)
+    assert client.server.endswith(f":{second.port}")
+
+    def work():
+        with jetlake.blocking.connect(servers, shuffle_servers=False, choose_server=choose) as client:
+            assert client.server.endswith(f":{second.port}")
+
+    await in_thread(work)

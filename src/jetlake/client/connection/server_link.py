@@ -71,6 +71,7 @@ class ServerLink:
             backoff=options.backoff,
             random=random,
             shuffle=options.shuffle_servers,
+            choose=options.choose_server,
         )
         self._reconnect_task: asyncio.Task[None] | None = None
         self._connected_at = 0.0

@@ -7,14 +7,17 @@ server that accepts clients and drops them again would be stormed. A connection 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from random import Random
 
 from msgspec import Struct
 
-from jetlake.client.settings.options import Backoff
+from jetlake.client.settings.options import Backoff, ChooseServer
 from jetlake.client.settings.server_address import ServerAddress, parse_address
 from jetlake.errors import InvalidOptionError
+
+logger = logging.getLogger("jetlake.client")
 
 _AUTHORIZATION_FAILURES_MAX = 2
 _DISCOVERED_MAX = 1024
@@ -47,6 +50,8 @@ class ServerPool:
         backoff: how long to wait between rounds.
         random: for the order and the jitter.
         shuffle: start with a random server, so that clients spread over a cluster.
+        choose: gets the addresses in the order in which they would be tried, and returns the one to try next; None
+            leaves the order. What it raises, and an address that is not among them, is logged and leaves the order too.
     """
 
     def __init__(
@@ -57,12 +62,14 @@ class ServerPool:
         backoff: Backoff,
         random: Random,
         shuffle: bool = True,
+        choose: ChooseServer | None = None,
     ) -> None:
         self._entries = [_Entry(address, discovered=False) for address in addresses]
         self._random = random
         self._backoff = backoff
         self._attempts_max = attempts_max
         self._shuffle = shuffle
+        self._choose = choose
         self._rounds = 0
         self._tried_in_round = 0
         self._given_up: dict[str, str] = {}
@@ -103,9 +110,23 @@ class ServerPool:
             self._rounds += 1
             wait_s = backoff_s(self._backoff, self._rounds, self._random)
         self._tried_in_round += 1
-        entry = self._entries.pop(0)
+        entry = self._chosen() or self._entries[0]
+        self._entries.remove(entry)
         self._entries.append(entry)
         return Attempt(entry.address, wait_s)
+
+    def _chosen(self) -> _Entry | None:
+        if self._choose is None:
+            return None
+        by_name = {str(entry.address): entry for entry in self._entries}
+        try:
+            name = self._choose(list(by_name))
+        except Exception:
+            logger.exception("choose_server failed")
+            return None
+        if name is not None and name not in by_name:
+            logger.warning("choose_server returned %r, which is none of %s", name, ", ".join(by_name))
+        return by_name.get(name) if name is not None else None
 
     def failed(self, address: ServerAddress, reason: str, *, authorization: bool = False) -> None:
         """Record that the server could not be reached, or refused the client."""

@@ -356,7 +356,12 @@ def open_socket(options: ConnectOptions) -> SocketConnection:
         AuthorizationError: the server refuses the credentials.
     """
     pool = ServerPool(
-        options.servers, attempts_max=1, backoff=options.backoff, random=Random(), shuffle=options.shuffle_servers
+        options.servers,
+        attempts_max=1,
+        backoff=options.backoff,
+        random=Random(),
+        shuffle=options.shuffle_servers,
+        choose=options.choose_server,
     )
     last_error: Exception | None = None
     while (attempt := pool.next_attempt()) is not None:

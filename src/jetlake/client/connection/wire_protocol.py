@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
+import socket
 from collections.abc import Callable
+from ssl import SSLError
 from typing import TYPE_CHECKING, cast
 
 from jetlake.client.connection.handshake import ServerInfo, complaint, connect_frame, read_info, tls_context
@@ -205,6 +209,22 @@ class WireProtocol(asyncio.Protocol):
                 waiting.exception()  # Retrieved here, so that asyncio logs no exception that nothing awaits.
 
 
+_LITERAL = re.compile(r"[0-9.]+|.*:.*")
+
+
+async def _hosts(loop: asyncio.AbstractEventLoop, address: ServerAddress, shuffle: bool) -> list[str]:
+    """Return the addresses of a name in random order, so that the clients of one name spread over its servers."""
+    host = address.host
+    if not shuffle or host == "localhost" or _LITERAL.fullmatch(host):
+        return [host]
+    found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
+    hosts = list({str(entry[4][0]) for entry in found})
+    if len(hosts) < 2:
+        return [host]
+    random.shuffle(hosts)
+    return hosts
+
+
 async def open_wire(
     options: ConnectOptions,
     address: ServerAddress,
@@ -219,6 +239,7 @@ async def open_wire(
         JetlakeError: the server refused us.
     """
     loop = asyncio.get_running_loop()
+    unreached = OSError(f"{address.host} has no address")
     wire = WireProtocol(connection, on_lost)
     protocol: asyncio.Protocol = wire
     if address.websocket:
@@ -233,9 +254,19 @@ async def open_wire(
                 server = options.server() if callable(options.server) else options.server
                 await loop.create_connection(lambda: protocol, sock=await server.open_socket())
             else:
-                await loop.create_connection(
-                    lambda: protocol, address.host, address.port, ssl=context, server_hostname=hostname
-                )
+                for host in await _hosts(loop, address, options.shuffle_servers):
+                    try:
+                        await loop.create_connection(
+                            lambda: protocol, host, address.port, ssl=context, server_hostname=hostname
+                        )
+                    except OSError as error:
+                        if isinstance(error, SSLError):
+                            raise  # It was reached, and refuses us.
+                        unreached = error
+                    else:
+                        break
+                else:
+                    raise unreached
             info = await wire.greet(options, address, secure=context is not None)
     except TimeoutError:
         wire.abort(ConnectTimeoutError("given up"))

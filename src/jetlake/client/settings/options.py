@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SERVER",
     "AddressesCallback",
+    "ChooseServer",
     "ConnectOptions",
     "ErrorCallback",
     "EventCallback",
@@ -51,6 +52,9 @@ EventCallback = Callable[[], Awaitable[None] | None]
 """A plain function or a coroutine function without arguments."""
 ErrorCallback = Callable[[Exception], Awaitable[None] | None]
 """A plain function or a coroutine function that takes an error."""
+ChooseServer = Callable[[list[str]], str | None]
+"""Gets the addresses of the servers, and returns the one to try next, or None to leave the order."""
+
 AddressesCallback = Callable[[list[str]], Awaitable[None] | None]
 """A plain function or a coroutine function that takes addresses of servers."""
 
@@ -111,6 +115,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     """The API prefix instead."""
     tracing: Tracing | None = None
     shuffle_servers: bool = True
+    choose_server: ChooseServer | None = None
     discover_servers: bool = True
     on_disconnected: ErrorCallback | None = None
     on_reconnected: EventCallback | None = None

@@ -143,3 +143,19 @@ def test_every_server_has_its_turn_in_every_round(count):
     servers = pool(*addresses)
     for _ in range(4):
         assert {host for host, _ in attempts(servers, count)} == {f"h{number}" for number in range(count)}
+
+
+def test_a_callback_chooses_the_next_server(caplog):
+    asked = []
+
+    def choose(names):
+        asked.append(names)
+        return {1: "nats://c:4222", 2: None, 3: "nats://nobody:4222"}[len(asked)]
+
+    servers = ServerPool([A, B, C], attempts_max=None, backoff=STEADY, random=Random(1), shuffle=False, choose=choose)
+    assert [servers.next_attempt().address.host for _ in range(3)] == ["c", "a", "b"]
+    assert asked[0] == ["nats://a:4222", "nats://b:4222", "nats://c:4222"]
+    assert "nobody" in caplog.text
+    # One that raises leaves the order too.
+    assert servers.next_attempt().address.host == "c"
+    assert "choose_server failed" in caplog.text
