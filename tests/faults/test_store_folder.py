@@ -238,6 +238,10 @@ async def test_a_stream_that_cannot_be_opened_is_set_aside_and_the_rest_starts(s
         assert "stream in A of account $G is set aside" in server.health()[1]
         assert [entry["folder"] for entry in server.jsz()["set_aside"]] == ["A"]
         assert server.metric("jetlake_set_aside") == 1
+        # As NATS ADR-44 wants it: a list shows what is offline, and why.
+        listed = await server.jetstream._api_request("$JS.API.STREAM.LIST", timeout=30)
+        assert [*listed["offline"]] == ["A"]
+        assert listed["offline"]["A"]
         with pytest.raises(Exception, match="move it away first"):
             await server.jetstream.add_stream(name="A", subjects=["a.>"])
     assert (streams / "A").exists()

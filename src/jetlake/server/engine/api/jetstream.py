@@ -112,6 +112,14 @@ class JetStream:
         self.limits = self._tiers.get(_TIER, limits)
         self.usage.limit_to(self.limits.max_memory, self.limits.max_storage)
 
+    def set_aside(self) -> dict[str, str]:
+        """Return the account's streams that could not be opened, by their folders, and why."""
+        return {
+            folder: reason
+            for (account, folder), reason in self._storage.set_aside.items()
+            if folder and account == self.account.name
+        }
+
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
         for config, created_ns, storage in self._storage.recover(self.account.name):

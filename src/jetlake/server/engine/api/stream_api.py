@@ -160,7 +160,8 @@ def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
         if (stream := request.jetstream.streams.get(name)) is not None:
             infos.append(Raw(encode(_info(stream, stream.encoded_config(), request.now_ns, now))))
         yield
-    return StreamListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
+    offline = request.jetstream.set_aside()
+    return StreamListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos), offline=offline)
 
 
 def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfoReply]:
