@@ -23,7 +23,7 @@ def make_files_small(random):
 
     def open_store(*arguments, **options):
         store = FileStore(*arguments, **{**options, "segment_bytes": segment_bytes, "tail_bytes": tail_bytes})
-        store.in_steps.removals_per_step = 2
+        store.removals_per_step = 2
         return store
 
     stream_folder.FileStore = open_store
