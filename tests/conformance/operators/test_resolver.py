@@ -230,6 +230,14 @@ async def test_an_account_gets_streams_and_loses_them(full, system, clients, rea
     assert (await push(admin, realm.account(account, limits=limits)))["code"] == 200
     await until(is_on)
     assert (await asked("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
+    # Off at a start, and on again while the server runs.
+    assert (await push(admin, realm.account(account)))["code"] == 200
+    await server.restart()
+    client, admin = await clients(server, credentials=creds_text(jwt, user.seed)), await system(server)
+    await until(is_off)
+    assert (await push(admin, realm.account(account, limits=limits)))["code"] == 200
+    await until(is_on)
+    assert (await asked("s", b"more"))["seq"] == 2
 
 
 @pytest.mark.parametrize(

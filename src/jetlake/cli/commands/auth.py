@@ -191,17 +191,17 @@ def create_key(
 
 
 @auth.command("revoke", example="jetlake auth revoke ann --account shop")
-@click.argument("user")
+@click.argument("name")
 @_account
 @_operator
 @_folder
 @json_option
 @pass_session
-def revoke(session: Session, user: str, account: str, operator: str, folder: str, as_json: bool) -> None:
-    """Make all tokens void that USER has by now; the server learns of it with `jetlake auth push`."""
+def revoke(session: Session, name: str, account: str, operator: str, folder: str, as_json: bool) -> None:
+    """Make all tokens void that user NAME has by now; the server learns of it with `jetlake auth push`."""
     store = AuthStore(folder)
-    guarded(lambda: store.revoke(store.only_operator(operator), account, user), session)
-    output.tell(f"Revoked user {user} of account {account}", {"user": user, "account": account}, as_json)
+    guarded(lambda: store.revoke(store.only_operator(operator), account, name), session)
+    output.tell(f"Revoked user {name} of account {account}", {"user": name, "account": account}, as_json)
 
 
 @auth.command("ls", example="jetlake auth ls")
@@ -212,13 +212,12 @@ def list_all(session: Session, folder: str, as_json: bool) -> None:
     """List operators, accounts and users."""
     store = AuthStore(folder)
 
-    def rows() -> list[tuple[str, str, str, str]]:
-        found = []
-        for operator in store.operators():
-            for account in store.accounts(operator):
-                users = ", ".join(store.users(operator, account))
-                found.append((operator, account, store.account(operator, account).sub, users))
-        return found
+    def rows() -> list[tuple[str, str, str, list[str]]]:
+        return [
+            (operator, account, store.account(operator, account).sub, store.users(operator, account))
+            for operator in store.operators()
+            for account in store.accounts(operator)
+        ]
 
     found = guarded(rows, session)
     if as_json:
@@ -228,7 +227,9 @@ def list_all(session: Session, folder: str, as_json: bool) -> None:
         click.echo(f"No operators in {folder}. Create one: jetlake auth operator NAME")
     else:
         output.print_table(
-            output.plural(len(found), "account"), ["Operator", "Account", "Key", "Users"], [list(row) for row in found]
+            output.plural(len(found), "account"),
+            ["Operator", "Account", "Key", "Users"],
+            [[*row[:3], ", ".join(row[3])] for row in found],
         )
 
 

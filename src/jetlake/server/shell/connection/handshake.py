@@ -256,6 +256,7 @@ class Handshake:
             certificate=self._certificate(),
         )
         self._decision = Decision(arbiter, applicant, self._engine_loop.loop)
+        self._engine_loop.schedule()  # At the end of this turn its deadline is armed.
         identity = await self._decision.wait(
             self._engine_loop.timers, self._clock.now_ns(), settings.options.auth_timeout_s, self._report
         )
@@ -263,9 +264,9 @@ class Handshake:
         self.checking = False
         if self._connection.closed:
             return
-        current = self._settings.authenticator
-        if identity is not None and current is not authenticator:
-            identity = current.recognize(identity, authenticator)
+        if identity is not None:
+            # Accounts may have changed since the arbiter's word.
+            identity = self._settings.authenticator.recognize(identity, authenticator)
         if identity is None:
             self.refuse(options)
         else:

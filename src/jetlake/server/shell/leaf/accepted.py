@@ -325,6 +325,7 @@ class AcceptedConnection(LeafConnection):
             certificate=self._certificate(),
         )
         decision = Decision(arbiter, applicant, self._engine_loop.loop)
+        self._engine_loop.schedule()  # At the end of this turn its deadline is armed.
         identity = await decision.wait(
             self._engine_loop.timers,
             self._clock.now_ns(),
@@ -333,7 +334,8 @@ class AcceptedConnection(LeafConnection):
         )
         if self.closed:
             return
-        if identity is not None and settings.authenticator is not authenticator:
+        if identity is not None:
+            # Accounts may have changed since the arbiter's word.
             identity = settings.authenticator.recognize(identity, authenticator)
         self._complete(identity)
         self._engine_loop.schedule()
