@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak bench docs test-pythons clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak bench docs test-pythons release clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -70,8 +70,11 @@ format: setup ## put the sources into the one format
 bench: setup ## run every benchmark in its quick form, under 25 minutes, and log to build/bench.log (ONLY="publish deliver")
 	@$(BIN)/python tools/run_benchmarks.py $(ONLY)
 
-test-pythons: setup ## build wheel and sdist and try them with every Python from 3.11 to 3.14 that is here
+test-pythons: setup ## build wheel and sdist and try them with every Python from 3.11 to 3.15 that is here
 	@tools/test_pythons.sh
+
+release: setup ## build wheel and sdist into build/release, the same bytes twice, and use every extra as installed
+	@$(BIN)/python tools/release.py
 
 docs: setup ## build the site with search into build/site
 	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'

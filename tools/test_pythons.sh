@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Builds wheel and sdist, installs each into a fresh environment of every Python from 3.11 to 3.14 that is here, and
+# Builds wheel and sdist, installs each into a fresh environment of every Python from 3.11 to 3.15 that is here, and
 # stores a message with it. A Python that is not here is named; the exit status is not 0 when one failed, or none is here.
 set -u
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$folder" . || exit 1
-.venv/bin/python -c 'import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])' "$folder" \
-    >"$folder/sdist.log" 2>&1 || { cat "$folder/sdist.log"; exit 1; }
+.venv/bin/python tools/release.py --no-install || exit 1
+cp build/release/* "$folder"
 tested=0
 failed=0
-for version in 3.11 3.12 3.13 3.14; do
+for version in 3.11 3.12 3.13 3.14 3.15; do
     if ! "python$version" -c '' 2>/dev/null; then
         echo "python$version: not here"
         continue
