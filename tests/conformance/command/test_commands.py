@@ -256,8 +256,12 @@ async def test_messages_by_hand(orders):
     await orders.run("pub greet.joe hello -H K:V")
     await orders.run("pub greet.sue", stdin="from standard input")
     out = await output_of(listening)
-    assert "[#1] Received on 'greet.joe'\nK: V\n\nhello" in out
+    assert '[#1] Received on "greet.joe"\nK: V\n\nhello' in out
     assert "from standard input" in out
+    timed = await orders.start("sub greet.joe -t --count 1", b"Subscribing")
+    await orders.run("pub greet.joe hello")
+    moment = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d\.\d{6}"
+    assert re.search(rf'^\[#1\] @ {moment} Received on "greet.joe"\nhello', await output_of(timed), re.MULTILINE)
     assert "Stored in ORDERS as sequence 1" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
     assert "(duplicate)" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
     assert '{"stream":"ORDERS","seq":2}' in await orders.run("req ORDERS.new two")

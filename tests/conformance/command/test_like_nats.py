@@ -60,8 +60,8 @@ async def test_sub_matches_replies_and_takes_several_subjects(shell):
     watching = await shell.start("sub 'greet.*' 'other.*' --match-replies --count 1", b"Subscribing")
     assert await shell.run("req greet.joe hello --raw") == "hi joe, hello\n"
     out = await output_of(watching)
-    assert "[#1] Received on 'greet.joe' with reply '_INBOX." in out
-    assert re.search(r"\[#1\] Matched reply on '_INBOX\.[^']+'\nhi joe, hello\n", out)
+    assert '[#1] Received on "greet.joe" with reply "_INBOX.' in out
+    assert re.search(r'\[#1\] Matched reply on "_INBOX\.[^"]+"\nhi joe, hello\n', out)
     await output_of(answering)
 
 

@@ -118,7 +118,7 @@ async def test_bad_input_is_answered_in_one_line(files, line, status, text):
 async def test_reply(shell):
     answering = await shell.start("reply 'greet.*' '{{1}} said {{Request}}, {{Count}}' --count 1 -H K:V", b"Listening")
     assert "K: V\n\njoe said hello, 1\n" in await shell.run("req greet.joe hello")
-    assert await output_of(answering) == "[#1] Received on 'greet.joe': 5 bytes\n"
+    assert await output_of(answering) == '[#1] Received on "greet.joe": 5 bytes\n'
     answering = await shell.start("reply 'up.*' --command 'tr a-z {{1}}' --count 2", b"Listening")
     assert await shell.run("req up.A-Z hello --raw") == "HELLO\n"
     assert "Nats-Service-Error: tr exited with status 1" in await shell.run("req up.z-a hello")

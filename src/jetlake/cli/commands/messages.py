@@ -350,7 +350,7 @@ async def reply(
             if as_json:
                 print_line(message)
             else:
-                click.echo(f"[#{number}] Received on {message.subject!r}: {len(message.data)} bytes")
+                click.echo(f'[#{number}] Received on "{output.printable(message.subject)}": {len(message.data)} bytes')
             if sleep:
                 await asyncio.sleep(random.uniform(0, sleep / NANOSECONDS_PER_SECOND))
             sent = (filled_headers(headers, number) if templates else headers_of(headers)) or {}

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -369,24 +370,26 @@ def _heading(
     message: Message, number: int, shown: Shown, stored: AckSubject | None, place: AckSubject | None, kind: str
 ) -> str:
     """Write the line above a message, in the words of `nats`."""
-    moment = time.strftime("%Y/%m/%d %H:%M:%S ") if shown.timestamp else ""
+    subject = output.printable(message.subject)
+    now = datetime.now()
+    moment = f" @ {now:%b} {now.day:2} {now:%H:%M:%S.%f}" if shown.timestamp else ""
     if shown.delta:
-        moment = f"{time.monotonic() - shown.began:.3f}s "
+        moment = f" @ {time.monotonic() - shown.began:.6f}s"
     if kind:
-        return f"{moment}[#{number}] Matched reply on {message.subject!r}"
+        return f'[#{number}]{moment} Matched reply on "{subject}"'
     if stored is not None:
         return (
-            f"{moment}[#{number}] Received JetStream message: stream: {stored.stream} seq {stored.stream_seq} / "
-            f"subject: {message.subject} / time: {stored.timestamp:%Y-%m-%dT%H:%M:%SZ}"
+            f"[#{number}]{moment} Received JetStream message: stream: {stored.stream} seq {stored.stream_seq} / "
+            f"subject: {subject} / time: {stored.timestamp:%Y-%m-%dT%H:%M:%SZ}"
         )
     if place is not None:
         return (
-            f"{moment}[#{number}] Received JetStream message: consumer: {place.stream} > {place.consumer} / "
-            f"subject: {message.subject} / delivered: {place.delivered} / consumer seq: {place.consumer_seq} / "
+            f"[#{number}]{moment} Received JetStream message: consumer: {place.stream} > {place.consumer} / "
+            f"subject: {subject} / delivered: {place.delivered} / consumer seq: {place.consumer_seq} / "
             f"stream seq: {place.stream_seq}"
         )
-    reply = f" with reply {message.reply!r}" if message.reply else ""
-    return f"{moment}[#{number}] Received on {message.subject!r}{reply}"
+    reply = f' with reply "{output.printable(message.reply)}"' if message.reply else ""
+    return f'[#{number}]{moment} Received on "{subject}"{reply}'
 
 
 def _prepare_dump(target: str | None) -> None:
