@@ -352,6 +352,17 @@ class MetaFolder:
         """Return the JSON that was kept; None when there is none, or neither it nor its copy is whole."""
         return next((meta for name in (_META, _META_COPY) if (meta := self._read(name)) is not None), None)
 
+    def newer_version(self) -> int:
+        """Return the version of meta files that a later release wrote; 0 where none did."""
+        for name in (_META, _META_COPY):
+            try:
+                envelope = _decode_envelope(read_file(self.disk, self.path / name))
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            if envelope.version > META_VERSION and envelope.checksum == xxh3_64_hexdigest(bytes(envelope.meta)):
+                return envelope.version
+        return 0
+
     def read_unfinished(self) -> bytes | None:
         """Return the JSON that waits for its first sync; None when there is none, or a power cut has torn it."""
         return next((meta for name in _ASIDE if (meta := self._read(name)) is not None), None)

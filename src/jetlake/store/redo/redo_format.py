@@ -31,6 +31,7 @@ __all__ = [
     "find_header",
     "is_shortened",
     "is_unused",
+    "newer_version",
     "pack_entry",
     "pack_part",
     "unpack_parts",
@@ -85,6 +86,18 @@ class Header(NamedTuple):
             return None
         magic, version, blocks, turn, salt = _HEADER.unpack(body)
         return Header(turn, salt, blocks) if magic == _HEADER_MAGIC and version == FORMAT_VERSION else None
+
+
+def newer_version(data: bytes) -> int:
+    """Return the version of a file that a later release wrote; 0 for any other file."""
+    for start in (data[:_HEADER_PLACE], data[_HEADER_PLACE:FIRST_ENTRY]):
+        body = start[: _HEADER.size]
+        if start[: len(_HEADER_MAGIC)] != _HEADER_MAGIC or len(start) < _HEADER.size + _HASH.size:
+            continue
+        version: int = _HEADER.unpack(body)[1]
+        if version > FORMAT_VERSION and _HASH.unpack_from(start, _HEADER.size)[0] == xxh3_64_intdigest(body):
+            return version
+    return 0
 
 
 def find_header(data: bytes) -> Header | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.log_file import table_of
 from jetlake.store.log.mark import MARK_NAME, Mark, MarkFile
@@ -17,12 +18,14 @@ from jetlake.store.log.record import seed_of, unpack
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.redo.redo_format import (
+    FORMAT_VERSION,
     Header,
     RedoPart,
     find_entries,
     find_header,
     is_shortened,
     is_unused,
+    newer_version,
     unpack_parts,
 )
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, MADE_NAME, unmark
@@ -45,7 +48,11 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
 
     Returns:
         The folders of stores that lack something and must not be opened: their sequences would be used again.
+
+    Raises:
+        StoreError: a later release wrote the redo log. Nothing was changed.
     """
+    _refuse_newer(disk, folder)
     _report_missing(disk, folder, report)
     while names := [name for name in FILE_NAMES if name in disk.names(folder)]:
         behind, refusals = _replay_files(disk, folder, names, report)
@@ -54,6 +61,22 @@ def replay(disk: Disk, folder: Path, report: Callable[[str], None]) -> frozenset
                 report(refusal)
             return behind
     return frozenset()
+
+
+def _refuse_newer(disk: Disk, folder: Path) -> None:
+    """Refuse a redo log that holds acknowledged messages in a form that only a later release knows."""
+    names = disk.names(folder)
+    for path in (folder / name for name in FILE_NAMES if name in names):
+        try:
+            data = _read(disk, path)
+        except OSError:
+            continue  # It is reported below.
+        if version := newer_version(data or b""):
+            raise StoreError(
+                f"read {path}",
+                f"it has version {version}, and this release knows up to {FORMAT_VERSION}: start the release that "
+                "wrote it, or a later one",
+            )
 
 
 def _report_missing(disk: Disk, folder: Path, report: Callable[[str], None]) -> None:

@@ -34,7 +34,7 @@ from jetlake.store.files.own_files import format_names
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.id_log import IdLog
-from jetlake.store.meta_folder import FolderWrite
+from jetlake.store.meta_folder import META_VERSION, FolderWrite
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 
@@ -392,6 +392,11 @@ def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], me
         if "meta.inf" in folder.disk.names(folder.path):
             raise DecodeError(
                 "nats-server wrote it: run nats-server on its folder, and move the stream by jetlake migrate or backup"
+            )
+        if version := folder.newer_version():
+            raise DecodeError(
+                f"a later release wrote it in version {version}, and this one knows up to {META_VERSION}: start the "
+                "release that wrote it, or a later one"
             )
         raise DecodeError("neither meta.json nor meta.copy.json in it can be read")
     return decode(kind, meta)
