@@ -13,7 +13,9 @@ from typing import NamedTuple
 from jetlake.errors import NotJetStreamMessageError
 
 __all__ = [
+    "DIGITS",
     "NO_DOMAIN",
+    "WELL_FORMED",
     "AckSubject",
     "account_hash",
     "ack_prefix_v1",
@@ -120,8 +122,9 @@ def parse_ack_subject(subject: bytes | str) -> AckSubject:
 
 
 _KNOWN_MAX = 256
-_DIGITS = b"0123456789"
-_known: set[bytes] = set()
+_DOT = 46
+DIGITS = b"0123456789"
+WELL_FORMED: set[bytes] = set()
 """Well-formed subjects without their digits: all deliveries of a consumer look alike then."""
 
 
@@ -134,14 +137,14 @@ def check_ack_subject(subject: bytes) -> None:
     Raises:
         NotJetStreamMessageError: it says what is wrong.
     """
-    shape = subject.translate(None, _DIGITS)
+    shape = subject.translate(None, DIGITS)
     # The same characters between the same dots, and digits elsewhere; only a missing token would not show.
-    if shape not in _known or b".." in subject or subject[-1:] == b".":
+    if shape not in WELL_FORMED or b".." in subject or subject[-1] == _DOT:
         parse_ack_subject(subject)
         if shape.count(b".") <= 10:  # Behind the 11th token anything may follow.
-            if len(_known) >= _KNOWN_MAX:
-                _known.clear()
-            _known.add(shape)
+            if len(WELL_FORMED) >= _KNOWN_MAX:
+                WELL_FORMED.clear()
+            WELL_FORMED.add(shape)
 
 
 def check_ack_subjects(subjects: list[bytes]) -> None:
@@ -152,8 +155,8 @@ def check_ack_subjects(subjects: list[bytes]) -> None:
     """
     check_ack_subject(subjects[0])
     joined = b"\n".join(subjects)
-    shape = subjects[0].translate(None, _DIGITS) + b"\n"
-    is_alike = joined.translate(None, _DIGITS) + b"\n" == shape * len(subjects)
+    shape = subjects[0].translate(None, DIGITS) + b"\n"
+    is_alike = joined.translate(None, DIGITS) + b"\n" == shape * len(subjects)
     if not is_alike or b".." in joined or b".\n" in joined or joined.endswith(b"."):
         for subject in subjects:
             check_ack_subject(subject)

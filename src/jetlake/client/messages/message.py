@@ -21,7 +21,7 @@ from jetlake.errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from jetlake.model.ack_subject import AckSubject, check_ack_subject, parse_ack_subject
+from jetlake.model.ack_subject import DIGITS, WELL_FORMED, AckSubject, check_ack_subject, parse_ack_subject
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.encoder import ACK_FRAME
@@ -30,6 +30,7 @@ from jetlake.protocol.headers import Headers, encode_headers, inline_status
 T = TypeVar("T")
 
 _SHOWN_MAX = 40
+_DOT = 46
 _CALLS = {b"+ACK": "ack", b"-NAK": "nak", b"+TER": "term", b"+WPI": "in_progress"}
 """The calls by the first four bytes of what they send."""
 
@@ -143,7 +144,9 @@ class Message(Struct, gc=False, eq=False):
         """
         if not self._settled:
             reply = self.raw_reply
-            check_ack_subject(reply)
+            # The quick part of `check_ack_subject`, without a call: that takes a third of the time of the whole.
+            if reply.translate(None, DIGITS) not in WELL_FORMED or b".." in reply or reply[-1] == _DOT:
+                check_ack_subject(reply)
             self._outlet.send(ACK_FRAME % reply)  # type: ignore[union-attr]
             self._settled = b"+ACK"
         return READY
