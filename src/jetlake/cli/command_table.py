@@ -10,6 +10,7 @@ COMMANDS = {
     "ack-watch": ("messages", "ack_watch", "Print ack samples as they arrive."),
     "auth": ("auth", "auth", "Create operators, accounts and users for a server that trusts tokens."),
     "bench": ("bench", "bench", "Measure publishing and reading."),
+    "catalog": ("catalog", "catalog", "Serve the Iceberg tables of a lake to their readers."),
     "completion": ("completion", "completion", "Print a completion script for your shell."),
     "consumer": ("consumer", "consumer", "Create, list, inspect, edit and read from consumers."),
     "context": ("context", "context", "Save servers and credentials under a name."),

@@ -675,8 +675,33 @@ def _as_today(rows: pa.Table, schema: pa.Schema) -> list[Any]:
     columns = []
     for wanted in schema:
         index = by_id.get(_field_id(wanted))
-        columns.append(pa.nulls(len(rows), wanted.type) if index is None else rows.column(index).cast(wanted.type))
+        columns.append(pa.nulls(len(rows), wanted.type) if index is None else fitted(rows.column(index), wanted.type))
     return columns
+
+
+def fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column with a type of the table: wider types, and fields of structs in the table's order."""
+    import pyarrow as pa
+
+    return pa.chunked_array([_fitted(chunk, kind) for chunk in column.chunks], kind)
+
+
+def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if array.type.equals(kind, check_metadata=True):
+        return array
+    if not pa.types.is_struct(kind) or not pa.types.is_struct(array.type):
+        return array.cast(kind)
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    present = {array.type.field(index).name: index for index in range(array.type.num_fields)}
+    children = [
+        _fitted(array.field(present[child.name]), child.type)
+        if child.name in present
+        else pa.nulls(len(array), child.type)
+        for child in fields
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
 
 
 def _field_id(column: pa.Field) -> bytes:

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.client.tables.decoding import AvroDecoder, Decoder, JsonDecoder, avro_type, fields_of
+from jetlake.client.tables.protobuf import ProtobufDecoder, protobuf_type
 from jetlake.client.tables.rows import RowBuilder
 from jetlake.errors import ConfigError
 from jetlake.spark.options.source_options import SourceOptions
@@ -25,7 +26,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "msg_id": ("string", "header `Nats-Msg-Id`; only when the schema names it"),
     "size": ("bigint", "bytes of the payload; only when the schema names it"),
     "headers_raw": ("binary", "the header block as on the wire; only when the schema names it"),
-    "value": ("struct<…> or variant", "the decoded payload, with `payloadFormat` json, avro or variant"),
+    "value": ("struct<…> or variant", "the decoded payload, with `payloadFormat` json, avro, protobuf or variant"),
     "bad_data": ("binary", "the payload that could not be decoded, with `badRows=column`"),
     "bad_reason": ("string", "why it could not, with `badRows=column`"),
 }
@@ -57,6 +58,8 @@ def _value_ddl(options: SourceOptions) -> str:
         return f"struct<{options.payload_schema}>"
     if options.payload_format == "avro":
         return avro_struct_ddl(options.avro_reader_schema or options.avro_schema)
+    if options.payload_format == "protobuf":
+        return ddl_of(protobuf_type(options.protobuf_schema, options.protobuf_message))
     raise ConfigError(
         "option payloadSchema is missing: payloadFormat=json needs the payload's fields, such as "
         "'id bigint, amount double' (or a .schema(...) with a column value)"
@@ -78,7 +81,7 @@ def check_columns(schema: StructType, options: SourceOptions) -> None:
             raise ConfigError(f"column {field.name} is {COLUMNS[field.name][0]}, not {given}: cast it after reading")
     decoded = [name for name in names if name in _DECODED_ONLY]
     if options.payload_format == "raw" and decoded:
-        raise ConfigError(f"column {decoded[0]} needs option payloadFormat=json, avro or variant")
+        raise ConfigError(f"column {decoded[0]} needs option payloadFormat=json, avro, protobuf or variant")
     if decoded and "value" not in names:
         raise ConfigError(f"column {decoded[0]} needs a column value beside it")
 
@@ -121,6 +124,8 @@ def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
         arrow_type = to_arrow_type(value_type, timezone="UTC")
         if options.payload_format == "avro":
             return AvroDecoder(options.avro_schema, arrow_type, options.avro_reader_schema)
+        if options.payload_format == "protobuf":
+            return ProtobufDecoder(options.protobuf_schema, arrow_type, options.protobuf_message)
         return JsonDecoder(arrow_type)
     return VariantDecoder()
 
@@ -169,16 +174,17 @@ def avro_struct_ddl(schema_json: str) -> str:
     Raises:
         ConfigError: it is no Avro schema of a record, or holds something that Spark has no type for.
     """
-    return _ddl(avro_type(schema_json))
+    return ddl_of(avro_type(schema_json))
 
 
-def _ddl(kind: pa.DataType) -> str:
+def ddl_of(kind: pa.DataType) -> str:
+    """Return a type of Arrow in Spark's DDL."""
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'`{field.name}`: {_ddl(field.type)}' for field in fields_of(kind))}>"
+        return f"struct<{', '.join(f'`{field.name}`: {ddl_of(field.type)}' for field in fields_of(kind))}>"
     if pa.types.is_list(kind):
-        return f"array<{_ddl(kind.value_type)}>"
+        return f"array<{ddl_of(kind.value_type)}>"
     if pa.types.is_map(kind):
-        return f"map<string, {_ddl(kind.item_type)}>"
+        return f"map<string, {ddl_of(kind.item_type)}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _DDL[kind]

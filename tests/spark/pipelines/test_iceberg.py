@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.utils.config import Config
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.lake.iceberg import IcebergTable, open_catalog
 from jetlake.spark.pipelines.archive import Archive, Partitioning
 from jetlake.spark.pipelines.iceberg_sink import IcebergSink
+from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.typed_payload import TypedPayload
 from jetlake.spark.pipelines.verify import Verify
 
 pytestmark = pytest.mark.spark
@@ -155,3 +160,84 @@ def test_two_streams_share_a_table(spark, server_of, run_on, tmp_path, monkeypat
         run_on(server, other)
     with pytest.raises(ConfigError, match="'nowhere' can't be opened"):
         run_on(server, Archive("A", str(tmp_path / "D"), "iceberg", catalog="nowhere"))
+
+
+def order(number, **more):
+    return json.dumps({"id": number, "price": number / 4, **more}).encode()
+
+
+@pytest.mark.parametrize("format_name", ["iceberg", "delta", "parquet"])
+def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
+    spark, server_of, run_on, tmp_path, format_name
+):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.publish([("A.x", order(number)) for number in range(20)] + [("A.x", b"{broken"), ("A.x", b'{"id": "text"}')])
+    lake = tmp_path / "lake" / "a"
+    options = {"format": format_name, "partitioning": Partitioning(("date",))}
+
+    def archive(schema, **more):
+        return Archive("A", str(lake), payload=TypedPayload("json", schema, **more), **options)
+
+    # A Delta table keeps its types.
+    first = "id bigint, price double" if format_name == "delta" else "id int, price float"
+    begun = run_on(server, archive(first), batch_messages=15)
+    assert dict(begun.summary.facts) == {"rejected": f"messages whose payloads do not fit are in {lake}_rejects"}
+    with pytest.raises(ConfigError, match=r"can't go on with another schema: value\.id was \w*int and is string"):
+        run_on(server, archive("id string, price float"))
+    with pytest.raises(ConfigError, match="archive with keep_raw"):
+        run_on(server, archive(first, keep_raw=True))
+    if format_name == "delta":
+        with pytest.raises(ConfigError, match=r"value\.price was double and is float"):
+            run_on(server, archive("id bigint, price float"))
+    admin.publish([("A.x", order(1 << 40, tags=["new"]))])
+    run_on(server, archive("tags array<string>, id bigint, price double"))
+    verified = dict(run_on(server, Verify("A", str(lake))).summary.facts)
+    assert verified == {"the same": 23}
+    if format_name == "iceberg":
+        catalog = open_catalog(lake.parent / "catalog.db")
+        rows = catalog.load_table("lake.a").scan().to_arrow().sort_by("sequence").to_pylist()
+        rejects = catalog.load_table("lake.a_rejects").scan().to_arrow().sort_by("sequence").to_pylist()
+    else:
+        reads = {"delta": lambda path: DeltaTable(path).to_pyarrow_table(), "parquet": merged(spark)}
+        rows, rejects = (reads[format_name](str(path)).to_pylist() for path in (lake, f"{lake}_rejects"))
+    rows.sort(key=lambda row: row["sequence"])
+    rejects.sort(key=lambda row: row["sequence"])
+    assert rows[3]["value"] == {"id": 3, "price": 0.75, "tags": None}
+    assert rows[-1]["value"] == {"id": 1 << 40, "price": (1 << 40) / 4, "tags": ["new"]}
+    assert len(rows) == 21
+    assert "data" not in rows[0]
+    assert [(row["sequence"], row["data"]) for row in rejects] == [(21, b"{broken"), (22, b'{"id": "text"}')]
+    assert "Expected `int | null`, got `str`" in rejects[1]["reason"]
+    with pytest.raises(ConfigError, match="not their bytes"):
+        run_on(server, Replay(str(lake), "A", force=True))
+
+
+def merged(spark):
+    def read(path):
+        frame = spark.read.parquet(path)
+        if "value" in frame.columns:
+            value = "id bigint, price double, tags array<string>"
+            schema = f"sequence bigint, stream string, value struct<{value}>"
+            return spark.read.schema(schema).parquet(path).toArrow()
+        return frame.toArrow()
+
+    return read
+
+
+def test_fields_are_found_in_the_messages(spark, server_of, run_on, tmp_path):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.publish([("A.x", order(number, customer={"name": "n"})) for number in range(5)])
+    lake = tmp_path / "lake" / "a"
+    archive = Archive("A", str(lake), "iceberg", Partitioning(()), payload=TypedPayload("json", keep_raw=True))
+    found = dict(run_on(server, archive).summary.facts)
+    assert found == {"fields of value": "`id`: bigint, `price`: double, `customer`: struct<`name`: string>"}
+    admin.publish([("A.x", order(6, more=True))])
+    # The archive's own fields count from then on.
+    assert dict(run_on(server, archive).summary.facts) == found
+    rows = table_of(lake, "lake.a").scan(row_filter="sequence = 6").to_arrow().to_pylist()
+    assert rows[0]["value"] == {"id": 6, "price": 1.5, "customer": None}
+    assert rows[0]["data"] == order(6, more=True)

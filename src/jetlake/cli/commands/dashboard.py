@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail
+from jetlake.cli.listening import listen_on
+from jetlake.cli.session import Session, command
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.errors import JetlakeError
 
@@ -38,7 +38,7 @@ async def dashboard(
     from jetlake.dashboard.watching.server_api import ServerApi
 
     # Before anything is asked of the server: a port that is taken is told at once.
-    listening = _listen(listen)
+    listening = listen_on(listen, "127.0.0.1:8780")
     watching, is_public = await open_watching(session, login=login)
     async with watching as client:
         collector = Collector(
@@ -77,16 +77,3 @@ async def open_watching(session: Session, *, login: bool) -> tuple[Client, bool]
         return own, False
     await own.close()
     return anonymous, True
-
-
-def _listen(address: str) -> socket.socket:
-    """Return a socket that listens there; connections wait in it until the page is ready."""
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        fail(f"--listen {address} is not HOST:PORT, such as 127.0.0.1:8780", EXIT_USAGE)
-    host = host.strip("[]") or "127.0.0.1"
-    try:
-        return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (")[0]
-        fail(f"can't listen on {address}: {reason}. Use another address: --listen HOST:PORT")

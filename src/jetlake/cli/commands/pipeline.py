@@ -285,6 +285,21 @@ def pipeline() -> None:
     type=click.IntRange(1),
     help="Iceberg: snapshots that are kept when older ones expire.",
 )
+@click.option(
+    "--payload",
+    default="raw",
+    show_default=True,
+    type=click.Choice(["raw", "json", "avro", "protobuf"]),
+    help="Decode payloads into column value.",
+)
+@click.option(
+    "--schema",
+    default="",
+    metavar="FILE|DDL",
+    help="The payload: DDL for JSON, an Avro schema, a Protobuf descriptor set.  [default: inferred, for JSON]",
+)
+@click.option("--message", default="", metavar="NAME", help="Protobuf: the message in the descriptor set.")
+@click.option("--keep-raw", is_flag=True, help="Keep the payload's bytes beside the decoded value.")
 @pipeline_options()
 def archive(
     run: PipelineRun,
@@ -300,12 +315,19 @@ def archive(
     table: str,
     maintain_every: int,
     keep_snapshots: int,
+    payload: str,
+    schema: str,
+    message: str,
+    keep_raw: bool,
 ) -> None:
     """Copy STREAM into files below the folder TARGET (lake/<stream>), every message once."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.archive import Archive, parse_partitioning
+        from jetlake.spark.pipelines.typed_payload import typed_payload
 
+        if payload == "raw" and (schema or message or keep_raw):
+            raise ConfigError("--schema, --message and --keep-raw are for decoded payloads: add --payload json, avro …")
         return Archive(
             stream,
             target or f"lake/{stream.lower()}",
@@ -318,6 +340,7 @@ def archive(
             catalog,
             table,
             Policy(every=maintain_every, snapshots=keep_snapshots),
+            None if payload == "raw" else typed_payload(payload, schema, message, keep_raw=keep_raw),
         )
 
     run.start(build)

@@ -100,10 +100,12 @@ class Stream:
             columns: some of `stream`, `sequence`, `subject`, `timestamp`, `headers`, `data`, `msg_id`, `size`,
                 `headers_raw`, `value`, `bad_data` and `bad_reason`. Default: sequence, subject, timestamp, headers, and
                 data or value.
-            payload: `raw` gives column `data`; `json` and `avro` decode it into the struct column `value`.
+            payload: `raw` gives column `data`; `json`, `avro` and `protobuf` decode it into the struct column `value`.
             schema: the fields of `value` for JSON: a pyarrow schema, or types by name. Default: as in the first
                 messages.
             avro_schema: the writer's schema for Avro, as JSON text or dict.
+            protobuf_schema: the descriptor set of `protoc --include_imports --descriptor_set_out`, for Protobuf.
+            protobuf_message: the full name of the message; empty for the last one of the set.
             bad_rows: a payload that cannot be decoded: `fail` raises `BadPayloadError`, `column` leaves `value` null
                 and fills `bad_data` and `bad_reason`.
             fail_on_data_loss: raise `DataLossError` when messages went away before they were read; else a warning is

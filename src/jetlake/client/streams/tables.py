@@ -30,9 +30,11 @@ class TableArguments(TypedDict, total=False):
     start: int | str | datetime.datetime | datetime.timedelta
     end: int | str | datetime.datetime | datetime.timedelta
     columns: Iterable[str]
-    payload: Literal["raw", "json", "avro"]
+    payload: Literal["raw", "json", "avro", "protobuf"]
     schema: Any
     avro_schema: str | Mapping[str, Any]
+    protobuf_schema: bytes
+    protobuf_message: str
     bad_rows: Literal["fail", "column"]
     fail_on_data_loss: bool
     reader: Literal["auto", "consumer", "direct", "leader"]

@@ -24,6 +24,7 @@ from jetlake.client.tables.planning import (
     parse_version,
 )
 from jetlake.client.tables.positions import Position
+from jetlake.client.tables.protobuf import ProtobufDecoder, protobuf_type
 from jetlake.client.tables.range_reader import read_range
 from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, plan_tasks, position_range
 from jetlake.client.tables.readers import last_by_leader
@@ -73,6 +74,9 @@ def value_decoder(
     if options.payload == "avro":
         value_type = avro_type(options.avro_schema)
         return value_type, AvroDecoder(options.avro_schema, value_type), found
+    if options.payload == "protobuf":
+        value_type = protobuf_type(options.protobuf_schema, options.protobuf_message)
+        return value_type, ProtobufDecoder(options.protobuf_schema, value_type, options.protobuf_message), found
     value_type = options.value_type
     if value_type is None:
         first = next(found, None)

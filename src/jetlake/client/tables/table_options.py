@@ -17,7 +17,7 @@ from jetlake.model.encoding.durations import nanoseconds
 
 Place = int | str | datetime.datetime | datetime.timedelta
 """A sequence, a time, how long ago, or a text: `earliest`, `latest`, `last:100`, `-10 minutes`."""
-PayloadFormat = Literal["raw", "json", "avro"]
+PayloadFormat = Literal["raw", "json", "avro", "protobuf"]
 BadRows = Literal["fail", "column"]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _COLUMNS: dict[str, pa.DataType] = {
@@ -50,6 +50,8 @@ class TableOptions:
     value_type: pa.StructType | None = None
     """The type of `value`; None to find it in the first payloads."""
     avro_schema: str = ""
+    protobuf_schema: bytes = b""
+    protobuf_message: str = ""
     bad_rows: BadRows = "fail"
     fail_on_data_loss: bool = True
     reader: str = "auto"
@@ -75,6 +77,8 @@ def table_options(
     payload: PayloadFormat = "raw",
     schema: pa.Schema | pa.StructType | Mapping[str, pa.DataType] | None = None,
     avro_schema: str | Mapping[str, Any] | None = None,
+    protobuf_schema: bytes | None = None,
+    protobuf_message: str = "",
     bad_rows: BadRows = "fail",
     fail_on_data_loss: bool = True,
     reader: str = "auto",
@@ -85,11 +89,13 @@ def table_options(
     Raises:
         InvalidOptionError: an option that cannot work.
     """
-    _check_choice("payload", payload, ("raw", "json", "avro"))
+    _check_choice("payload", payload, ("raw", "json", "avro", "protobuf"))
     _check_choice("bad_rows", bad_rows, ("fail", "column"))
     _check_choice("reader", reader, ("auto", "consumer", "direct", "leader"))
     if (payload == "avro") != (avro_schema is not None):
         raise InvalidOptionError("payload='avro' and avro_schema go together")
+    if (payload == "protobuf") != (protobuf_schema is not None):
+        raise InvalidOptionError("payload='protobuf' and protobuf_schema, a descriptor set of protoc, go together")
     if schema is not None and payload != "json":
         raise InvalidOptionError("schema is for payload='json'")
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
@@ -106,6 +112,8 @@ def table_options(
         payload=payload,
         value_type=_struct_type(schema),
         avro_schema=avro_schema if isinstance(avro_schema, str) else json.dumps(avro_schema) if avro_schema else "",
+        protobuf_schema=protobuf_schema or b"",
+        protobuf_message=protobuf_message,
         bad_rows=bad_rows,
         fail_on_data_loss=fail_on_data_loss,
         reader=reader,
@@ -146,7 +154,7 @@ def _checked_columns(columns: Iterable[str] | None, payload: str) -> tuple[str, 
     names = tuple(dict.fromkeys(columns))
     decoded = [name for name in names if name in ("value", "bad_data", "bad_reason")]
     if decoded and payload == "raw":
-        raise InvalidOptionError(f"column {decoded[0]} needs payload='json' or 'avro'")
+        raise InvalidOptionError(f"column {decoded[0]} needs payload='json', 'avro' or 'protobuf'")
     unknown = [name for name in names if name != "value" and name not in _COLUMNS]
     if unknown or not names:
         raise InvalidOptionError(f"columns are some of value, {', '.join(_COLUMNS)}, not {unknown or columns!r}")

@@ -197,11 +197,11 @@ class SourceOptions:
     )
     payload_format: str = option(
         "payloadFormat",
-        choice("raw", "json", "avro", "variant"),
+        choice("raw", "json", "avro", "protobuf", "variant"),
         "raw",
         "raw",
-        "`raw` gives column `data` as bytes; `json` and `avro` decode it into the struct column `value`, `variant` any "
-        "JSON into a VARIANT.",
+        "`raw` gives column `data` as bytes; `json`, `avro` and `protobuf` decode it into the struct column `value`, "
+        "`variant` any JSON into a VARIANT. Column `data` may be named in a schema beside `value`.",
     )
     payload_schema: str = option(
         "payloadSchema",
@@ -221,6 +221,21 @@ class SourceOptions:
         "`avroSchema`",
         "The schema to read Avro records by, where it is not the writer's: Avro's rules for renamed, added and removed "
         "fields hold.",
+    )
+    protobuf_schema: str = option(
+        "protobufSchema",
+        text,
+        "",
+        "none",
+        "The descriptor set of `protoc --include_imports --descriptor_set_out` in Base64, for "
+        "`payloadFormat=protobuf`.",
+    )
+    protobuf_message: str = option(
+        "protobufMessage",
+        text,
+        "",
+        "the last of the set",
+        "Full name of the message in `protobufSchema`.",
     )
     bad_rows: str = option(
         "badRows",
@@ -248,6 +263,10 @@ class SourceOptions:
             )
         if self.payload_format == "avro" and not self.avro_schema:
             raise ConfigError(NO_AVRO_SCHEMA)
+        if self.payload_format == "protobuf" and not self.protobuf_schema:
+            raise ConfigError(
+                "option protobufSchema is missing: payloadFormat=protobuf needs a descriptor set in Base64"
+            )
         for name, positions in (("startingPosition", self.starting), ("endingPosition", self.ending)):
             for stream, _ in positions.by_stream:
                 if stream not in self.streams and not self.has_patterns:

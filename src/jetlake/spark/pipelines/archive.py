@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from jetlake.spark.pipelines.lake_lock import LakeLock, claim_checkpoint, claim_
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source
 from jetlake.spark.pipelines.table_sink import TableSink
+from jetlake.spark.pipelines.typed_payload import TypedPayload, check_growth, inferred_ddl, payload_facts
 from jetlake.spark.pipelines.utc import utc_date, utc_hour
 from jetlake.spark.source.lake import NOTES
 from jetlake.spark.source.offsets import logged_offset
@@ -44,6 +45,7 @@ RAW_HEADERS = "headers_raw binary"
 ARCHIVE_FORMATS = (*FORMATS, "delta", "iceberg")
 _REPLACEMENT = "\ufffd"
 _DESCRIPTION = f"{NOTES}/archive.json"
+_REFUSED = "count_if(bad_reason is not null)"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Archive:
         raw_headers: keep the headers' own bytes too, in column `headers_raw`.
         catalog, table: of an Iceberg archive, as `TableAddress` has them.
         policy: how an Iceberg table is kept small while the archive runs.
+        payload: decode payloads into column `value`; None keeps them as bytes. Messages that do not fit go to a folder
+            or table of their own, with the reason.
     """
 
     stream: str
@@ -102,6 +106,7 @@ class Archive:
     catalog: str = ""
     table: str = ""
     policy: Policy = Policy()  # noqa: RUF009 - a frozen value
+    payload: TypedPayload | None = None
 
     def __post_init__(self) -> None:
         if self.format not in ARCHIVE_FORMATS:
@@ -140,6 +145,7 @@ class Archive:
             "target": self.target,
             "format": self.format,
             **table,
+            **({"payload": self.payload.format} if self.payload is not None else {}),
             "by": str(self.partitioning),
             "checkpoint": self.checkpoint(settings),
         }
@@ -147,7 +153,16 @@ class Archive:
     @property
     def columns(self) -> str:
         """The columns of its messages, without the columns of its folders."""
-        return f"{ARCHIVE_COLUMNS}, {RAW_HEADERS}" if self.raw_headers else ARCHIVE_COLUMNS
+        return self._columns(self.payload)
+
+    def _columns(self, payload: TypedPayload | None) -> str:
+        columns = f"{ARCHIVE_COLUMNS}, {RAW_HEADERS}" if self.raw_headers else ARCHIVE_COLUMNS
+        return columns if payload is None else columns.replace("data binary", payload.columns())
+
+    @property
+    def rejects(self) -> str:
+        """The folder of the messages whose payloads do not fit."""
+        return rejects_of(self.target)
 
     def check(self, settings: PipelineSettings) -> None:
         """Find a wrong option or a missing stream."""
@@ -155,6 +170,8 @@ class Archive:
             check_delta_path(self.target)
         if self.format == "iceberg":
             self.address.open_catalog().close()
+        if self.payload is not None and self.payload.schema:
+            _ = self.payload.ddl
         check_source(self._source_options(settings))
 
     def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
@@ -162,6 +179,7 @@ class Archive:
             stream=self.stream,
             subjects=names_text(self.subjects),
             startingPosition=self.start,
+            **(self.payload.source_options() if self.payload is not None else {}),
         )
 
     def run(self, run: Run) -> None:
@@ -170,21 +188,31 @@ class Archive:
         run.folders += [self.target, self.checkpoint(settings)]
         lock = self._lock(run)
         identity = self._claim(run)
-        sink = self._sink(run, identity)
-        options = self._source_options(settings)
         files = FileSystem(run.spark, self.target)
         log = FileSystem(run.spark, self.checkpoint(settings))
-        messages = run.spark.readStream.format("jetstream").schema(self.columns).options(**options).load()
+        payload = self._resolved(run, files)
+        sink = self._sink(run, identity, self.target, self.address_of(self.target))
+        refused = self._refused_sink(run, identity) if payload is not None else None
+        options = self._source_options(settings)
+        messages = run.spark.readStream.format("jetstream").schema(self._columns(payload)).options(**options).load()
         if isinstance(sink, IcebergSink):
             sink.prepare(self._arranged(messages).schema)
+        self._note_schema(files, payload)
+        observed = [sql.expr(self._oddity()).alias("messages"), sql.expr(_REFUSED).alias("refused")]
 
         def add(frame: DataFrame, batch: int) -> None:
             lock.require()
             require_same_stream(log, batch, self.stream)
             odd = Observation()
-            if sink.add(self._arranged(frame).observe(odd, sql.expr(self._oddity()).alias("messages")), batch):
+            arranged = self._arranged(frame.observe(odd, *observed[: 1 if refused is None else 2]))
+            is_new = sink.add(arranged, batch)
+            if is_new:
                 self._count_odd(run, odd.get["messages"])
-            add_to_record(files, log, batch, self.stream)
+            # Of rows that were aside, nobody knows any more whether some were refused.
+            if refused is not None and (not is_new or odd.get["refused"]):
+                refused.add(self._refused(frame), batch)
+                run.facts["rejected"] = f"messages whose payloads do not fit are in {self.rejects}"
+            add_to_record(files, log, batch, self.stream, refused.files if refused is not None else None)
 
         writer = settings.triggered(messages, self.name, self.checkpoint(settings))
         run.watch([writer.foreachBatch(add).start()])
@@ -192,23 +220,65 @@ class Archive:
             compacted = self._compact(run, sink)
             run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
 
-    def _sink(self, run: Run, identity: str) -> FolderSink | TableSink:
-        partition_by = self.partitioning.columns
+    def address_of(self, target: str) -> TableAddress | None:
+        """Return the Iceberg table in a folder of this archive; None for another format."""
+        if self.format != "iceberg":
+            return None
+        table = self.address.name + ("" if target == self.target else target[len(self.target.rstrip("/")) :])
+        return TableAddress(target, self.catalog, table)
+
+    def _resolved(self, run: Run, files: FileSystem) -> TypedPayload | None:
+        """Return the decoding with its schema: as given, as the archive has it, or as found in the messages.
+
+        Raises:
+            ConfigError: the given schema breaks with the one that the archive has.
+        """
+        if self.payload is None:
+            return None
+        known = files.read_json(_DESCRIPTION)
+        known_ddl = known.get("fields", "") if known is not None else ""
+        payload = self.payload
+        if not payload.schema:
+            payload = replace(
+                payload, schema=known_ddl or inferred_ddl(run.settings.connection_options, self.stream, self.subjects)
+            )
+            run.facts["fields of value"] = payload.schema
+        if known_ddl:
+            check_growth(known_ddl, payload.ddl, f"archive {self.target}", widens=self.format != "delta")
+        return payload
+
+    def _note_schema(self, files: FileSystem, payload: TypedPayload | None) -> None:
+        found = files.read_json(_DESCRIPTION)
+        if payload is not None and found.get("fields") != payload.ddl:
+            files.write_json(_DESCRIPTION, {**found, "fields": payload.ddl})
+
+    def _refused_sink(self, run: Run, identity: str) -> FolderSink | TableSink:
+        claim_folder(FileSystem(run.spark, self.rejects), f"{self.name}, rejected")
+        return self._sink(run, identity, self.rejects, self.address_of(self.rejects), ())
+
+    @staticmethod
+    def _refused(frame: DataFrame) -> DataFrame:
+        """Return the messages whose payloads do not fit, as they were and with the reason."""
+        own = ("stream", "sequence", "subject", "timestamp", "headers")
+        refused = frame.where("bad_reason is not null").selectExpr(*own, "bad_data as data", "bad_reason as reason")
+        return refused.sortWithinPartitions("sequence")
+
+    def _sink(
+        self,
+        run: Run,
+        identity: str,
+        target: str,
+        address: TableAddress | None,
+        partition_by: tuple[str, ...] | None = None,
+    ) -> FolderSink | TableSink:
+        by = self.partitioning.columns if partition_by is None else partition_by
         sink: TableSink
         if self.format == "delta":
-            sink = DeltaSink(run.spark, self.target, identity, partition_by)
-        elif self.format == "iceberg":
-            sink = IcebergSink(
-                run.spark,
-                self.target,
-                self.address,
-                identity,
-                partition_by,
-                stream=self.stream,
-                policy=self.policy,
-            )
+            sink = DeltaSink(run.spark, target, identity, by, grows=self.payload is not None)
+        elif address is not None:
+            sink = IcebergSink(run.spark, target, address, identity, by, stream=self.stream, policy=self.policy)
         else:
-            return FolderSink(run.spark, self.target, self.format, partition_by)
+            return FolderSink(run.spark, target, self.format, by)
         sink.check()
         return sink
 
@@ -238,6 +308,8 @@ class Archive:
 
     def _arranged(self, frame: DataFrame) -> DataFrame:
         """Return the batch with its folders' columns; a task writes one file per folder, not every task one."""
+        if self.payload is not None:
+            frame = frame.where("bad_reason is null").drop("bad_data", "bad_reason")
         arranged = self.partitioning.added_to(frame)
         if frame.isStreaming:
             return arranged
@@ -267,9 +339,10 @@ class Archive:
             "checkpoint": run.settings.checkpoint,
             "raw_headers": self.raw_headers,
             **({"catalog": self.catalog, "table": self.address.name} if self.format == "iceberg" else {}),
+            **payload_facts(self.payload),
         }
-        described = files.read_json(_DESCRIPTION)
-        found = described
+        noted = files.read_json(_DESCRIPTION)
+        found = noted
         if found is None:
             created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
             identity = claim_folder(files, self.name)
@@ -287,7 +360,7 @@ class Archive:
                 "and without it messages would be written twice: bring it back, or choose another folder"
             )
         claim_checkpoint(checkpoint, f"{self.name} {found['id']}")
-        if described is None:
+        if noted is None:
             begin_record(files)
             files.write_json(_DESCRIPTION, found)
         return str(found["id"])
@@ -295,6 +368,11 @@ class Archive:
 
 def _holds_data(files: FileSystem) -> bool:
     return any(not path.startswith(f"{NOTES}/") for path in files.files())
+
+
+def rejects_of(target: str) -> str:
+    """Return the folder beside an archive for the messages whose payloads do not fit."""
+    return f"{target.rstrip('/')}_rejects"
 
 
 def archive_facts(files: FileSystem) -> Mapping[str, Any] | None:
@@ -337,12 +415,19 @@ def read_record(files: FileSystem) -> Record | None:
     found = files.read_json(_RECORD)
     if found is None:
         return None
-    under_way = sum(rows for batch, rows in noted_rows(files).items() if batch > found["batch"])
+    places = [files, files.beside(rejects_of(files.root))]
+    under_way = sum(rows for place in places for batch, rows in noted_rows(place).items() if batch > found["batch"])
     return Record(found["first"], found["end"], found["messages"], under_way)
 
 
-def add_to_record(files: FileSystem, checkpoint: FileSystem, batch: int, stream: str) -> None:
-    """Add a batch that the archive holds to its record, once."""
+def add_to_record(
+    files: FileSystem, checkpoint: FileSystem, batch: int, stream: str, rejects: FileSystem | None = None
+) -> None:
+    """Add a batch that the archive holds to its record, once.
+
+    Args:
+        rejects: where the messages are whose payloads do not fit.
+    """
     found = files.read_json(_RECORD)
     if found is None or found["batch"] >= batch:
         return
@@ -351,7 +436,8 @@ def add_to_record(files: FileSystem, checkpoint: FileSystem, batch: int, stream:
         if found["first"] is None:
             found["first"] = end.range_after(_end(checkpoint, batch - 1, stream))[0]
         found["end"] = end.next
-    found["messages"] += noted_rows(files).get(batch, 0)
+    for place in (files, rejects):
+        found["messages"] += noted_rows(place).get(batch, 0) if place is not None else 0
     files.write_json(_RECORD, {**found, "batch": batch})
 
 
@@ -451,10 +537,13 @@ def archive_schema(raw_headers: bool = False) -> StructType:
     return schema.add("headers_raw", "binary") if raw_headers else schema
 
 
-def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has_times: bool = False) -> DataFrame:
+def read_archive(
+    spark: SparkSession, source: str, format_name: str = "", *, has_times: bool = False, needs_data: bool = True
+) -> DataFrame:
     """Return the messages in a folder.
 
     Args:
+        needs_data: whether the bytes of the payloads are needed; a typed archive may have none.
         format_name: of the files, for a folder that no archive has written.
         has_times: whether the messages' times are needed.
 
@@ -464,25 +553,46 @@ def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has
     files = FileSystem(spark, source)
     if not files.exists():
         raise ConfigError(f"there is no folder {source}")
-    described = archive_facts(files) or {}
+    described: Mapping[str, Any] = archive_facts(files) or {}
     chosen = format_name or described.get("format", "")
     if not chosen:
         raise ConfigError(f"folder {source} holds no archive of ours: name the format of its files by --format")
     schema = archive_schema(bool(described.get("raw_headers")))
-    if chosen == "delta":
-        return read_delta(spark, source, schema)
+    if described.get("payload") and not described["keep_raw"]:
+        if needs_data:
+            raise ConfigError(
+                f"archive {source} holds decoded payloads and not their bytes, which a replay needs: archive the "
+                "stream with --keep-raw"
+            )
+        schema = StructType([column for column in schema.fields if column.name != "data"])
+    if described.get("format") == chosen or chosen == "delta":
+        found = _read_own(spark, source, described, chosen, schema)
+        rejects = rejects_of(source)
+        if described.get("payload") and noted_rows(files.beside(rejects)):
+            found = found.unionByName(_read_own(spark, rejects, described, chosen, schema))
+        return found
     if chosen == "iceberg":
-        if described.get("format") != "iceberg":
-            raise ConfigError(f"folder {source} holds no Iceberg archive of ours: name the folder of one")
-        return read_iceberg(spark, described_address(source, described), schema, described["stream"])
-    if described.get("format") == chosen:
-        return spark.read.format(chosen).schema(schema).load(files.pattern()).select(*schema.fieldNames())
+        raise ConfigError(f"folder {source} holds no Iceberg archive of ours: name the folder of one")
     found = spark.read.format(chosen).load(files.pattern())
     if chosen == "json":
         # Texts in JSON are times and Base64, which only a schema tells.
         fields = [field for field in archive_schema(raw_headers=True).fields if field.name in found.columns]
         found = spark.read.schema(StructType(fields)).json(files.pattern())
     return adapted(found, source, has_times=has_times)
+
+
+def _read_own(
+    spark: SparkSession, folder: str, described: Mapping[str, Any], format_name: str, schema: StructType
+) -> DataFrame:
+    """Return the messages in a folder of an archive, or in the one of its rejects."""
+    if format_name == "delta":
+        return read_delta(spark, folder, schema)
+    if format_name == "iceberg":
+        suffix = "_rejects" if folder.endswith("_rejects") and not described["table"].endswith("_rejects") else ""
+        address = TableAddress(folder, described["catalog"], described["table"] + suffix)
+        return read_iceberg(spark, address, schema, described["stream"])
+    files = FileSystem(spark, folder)
+    return spark.read.format(format_name).schema(schema).load(files.pattern()).select(*schema.fieldNames())
 
 
 def adapted(found: DataFrame, source: str, *, has_times: bool = False) -> DataFrame:

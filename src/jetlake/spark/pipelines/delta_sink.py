@@ -50,13 +50,23 @@ class DeltaSink(TableSink):
 
     Args:
         application: names the query for ever; the table remembers its last batch.
+        grows: add columns and fields that the table lacks.
 
     Raises:
         ConfigError: the deltalake package is missing.
     """
 
-    def __init__(self, spark: SparkSession, path: str, application: str, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        application: str,
+        partition_by: Sequence[str] = (),
+        *,
+        grows: bool = False,
+    ) -> None:
         super().__init__(spark, path, application)
+        self._grows = grows
         self._deltalake = _deltalake()
         self._partition_by = list(partition_by)
 
@@ -71,7 +81,7 @@ class DeltaSink(TableSink):
             SparkError: it is gone, or was restored to an older version.
         """
         delta = self._deltalake
-        noted = self._files.read_json(TABLE)
+        noted = self.files.read_json(TABLE)
         if not delta.DeltaTable.is_deltatable(self._path):
             if noted is not None:
                 raise SparkError(
@@ -82,7 +92,7 @@ class DeltaSink(TableSink):
         table = delta.DeltaTable(self._path)
         version, known = int(table.version()), (noted or {}).get("version")
         if known is None:
-            self._files.write_json(TABLE, {"version": version})
+            self.files.write_json(TABLE, {"version": version})
             return table
         entries = sorted(table.history(max(version - known, 0) + 1), key=lambda entry: entry["version"])
         own = {known, *(entry["version"] for entry in entries if entry["version"] > known and _BATCH in entry)}
@@ -93,23 +103,23 @@ class DeltaSink(TableSink):
                 "or a later one, or begin a new archive in another folder"
             )
         if max(own) > known:
-            self._files.write_json(TABLE, {"version": max(own)})
+            self.files.write_json(TABLE, {"version": max(own)})
         return table
 
     def _is_staged(self, batch: int) -> bool:
-        note = self._files.read_json(batch_note(batch))
-        return note is not None and note["files"].items() <= self._files.files(f"{STAGING}/{batch}").items()
+        note = self.files.read_json(batch_note(batch))
+        return note is not None and note["files"].items() <= self.files.files(f"{STAGING}/{batch}").items()
 
     def _stage(self, frame: DataFrame, batch: int) -> Mapping[str, Any]:
         staging = f"{STAGING}/{batch}"
         counted = Observation()
         observed = frame.observe(counted, sql.count("*").alias("rows"))
         writer = observed.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
-        writer.parquet(self._files.path(staging))
+        writer.parquet(self.files.path(staging))
         store, root = open_file_system(self._path)
         files = {
             path: size
-            for path, size in self._files.files(staging).items()
+            for path, size in self.files.files(staging).items()
             if path.endswith(".parquet") and _open(store, f"{root}/{path}").metadata.num_rows
         }
         return {"files": files, "rows": counted.get["rows"]}
@@ -123,6 +133,7 @@ class DeltaSink(TableSink):
                 self._path,
                 rows,
                 mode="append",
+                schema_mode="merge" if self._grows else None,
                 target_file_size=_FILE_BYTES,
                 partition_by=self._partition_by or None,
                 commit_properties=delta.CommitProperties(

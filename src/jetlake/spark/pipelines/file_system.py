@@ -47,6 +47,10 @@ class FileSystem:
             yield FileSystem(self._spark, str(parent.toString()))
             parent = parent.getParent()
 
+    def beside(self, root: str) -> FileSystem:
+        """Return another folder."""
+        return FileSystem(self._spark, root)
+
     def path(self, relative: str = "") -> str:
         """Return the whole path, for Spark's writers."""
         return f"{self.root}/{relative}" if relative else self.root

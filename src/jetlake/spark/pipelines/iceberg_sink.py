@@ -26,6 +26,7 @@ from jetlake.lake.iceberg import (
     TableAddress,
     file_schema,
     file_system,
+    fitted,
     is_part_of,
     neighbours,
     open_writer,
@@ -79,7 +80,7 @@ class IcebergSink(TableSink):
 
     def check(self) -> Any:
         table = self.table.load()
-        noted = self._files.read_json(TABLE)
+        noted = self.files.read_json(TABLE)
         if table is None:
             if noted is not None:
                 raise SparkError(
@@ -106,7 +107,7 @@ class IcebergSink(TableSink):
                 "number": snapshot.sequence_number or 0,
             }
             if known != noted:
-                self._files.write_json(TABLE, known)
+                self.files.write_json(TABLE, known)
         return table
 
     def prepare(self, schema: StructType) -> Any:
@@ -126,7 +127,7 @@ class IcebergSink(TableSink):
         return self.table.last_batch(table)
 
     def _is_staged(self, batch: int) -> bool:
-        note = self._files.read_json(batch_note(batch))
+        note = self.files.read_json(batch_note(batch))
         table = self.table.load()
         if note is None or table is None:
             return False
@@ -249,7 +250,7 @@ class _File:
         self._last = max(self._last, bounds["max"])
         self._rows += len(rows)
         columns = [
-            rows.column(column.name).cast(column.type)
+            fitted(rows.column(column.name), column.type)
             if column.name in rows.column_names
             else pa.nulls(len(rows), column.type)
             for column in self._schema

@@ -32,7 +32,7 @@ class TableSink(ABC):
     """
 
     def __init__(self, spark: SparkSession, path: str, application: str) -> None:
-        self._files = FileSystem(spark, path)
+        self.files = FileSystem(spark, path)
         self._path = path
         self._application = application
 
@@ -49,17 +49,17 @@ class TableSink(ABC):
             # Rows that are aside are not computed again: by now the stream may have lost their messages.
             is_new = not self._is_staged(batch)
             if is_new:
-                self._files.delete(batch_note(batch))
-                self._files.write_json(batch_note(batch), self._stage(frame, batch))
-            note = self._files.read_json(batch_note(batch))
+                self.files.delete(batch_note(batch))
+                self.files.write_json(batch_note(batch), self._stage(frame, batch))
+            note = self.files.read_json(batch_note(batch))
             if note["files"]:
                 self._append(note, batch)
                 self.check()
-        self._files.delete(f"{STAGING}/{batch}")
+        self.files.delete(f"{STAGING}/{batch}")
         # The note stays until the next batch: of one without rows the table knows nothing.
-        for path in self._files.files(BATCHES):
+        for path in self.files.files(BATCHES):
             if path != batch_note(batch):
-                self._files.delete(path)
+                self.files.delete(path)
         return is_new
 
     @abstractmethod

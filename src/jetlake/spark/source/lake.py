@@ -89,6 +89,8 @@ def _check_description(path: str, described: dict[str, Any], stream: str, subjec
         reason = f"it holds stream {described.get('stream')}, not {stream}"
     elif described.get("format") not in _FORMATS:
         reason = f"its format is {described.get('format')}; together with the stream {', '.join(_FORMATS)} are read"
+    elif described.get("payload"):
+        reason = "its payloads are decoded; together with the stream archives of raw payloads are read"
     elif described.get("start", "earliest") != "earliest":
         reason = f"it begins at {described['start']}, and what was before that it never had"
     elif archived and not all(any(is_subset(s.encode(), a) for a in archived) for s in subjects or (">",)):

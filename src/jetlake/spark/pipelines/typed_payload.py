@@ -1,0 +1,175 @@
+"""Typed payloads of an archive: their schema, the columns that they become, and how a schema may grow."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+
+from jetlake.client.tables.decoding import infer_json_type
+from jetlake.client.tables.protobuf import protobuf_type
+from jetlake.client.tables.stream_api import Link
+from jetlake.client.tables.stream_table import read_stream
+from jetlake.client.tables.table_options import table_options
+from jetlake.errors import ConfigError
+from jetlake.spark.schema import avro_struct_ddl, ddl_of
+
+FORMATS = ("json", "avro", "protobuf")
+"""How payloads may be written."""
+_INFERRED_FROM = 10_000
+# Types, each with those that hold all of its values.
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+
+
+@dataclass(frozen=True)
+class TypedPayload:
+    """How payloads are decoded.
+
+    Attributes:
+        format: `json`, `avro` or `protobuf`.
+        schema: DDL for JSON, empty to find it in the first messages; the text of an Avro schema; the Base64 of a
+            Protobuf descriptor set.
+        message: the full name of the Protobuf message; empty for the last of the set.
+        keep_raw: keep column `data` beside `value`.
+    """
+
+    format: str
+    schema: str = ""
+    message: str = ""
+    keep_raw: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ConfigError(f"{self.format!r} is no format of payloads; there are {', '.join(FORMATS)}")
+        if not self.schema and self.format != "json":
+            raise ConfigError(f"--payload {self.format} needs --schema; only that of JSON can be found in the messages")
+
+    @property
+    def ddl(self) -> str:
+        """The fields of `value`.
+
+        Raises:
+            ConfigError: the schema is none.
+        """
+        if self.format == "json":
+            return self.schema
+        if self.format == "avro":
+            return _inner(avro_struct_ddl(self.schema))
+        return _inner(ddl_of(protobuf_type(self.schema, self.message)))
+
+    def columns(self) -> str:
+        """Return the columns that a read of the source has in place of `data`, as DDL."""
+        raw = "data binary, " if self.keep_raw else ""
+        return f"{raw}value struct<{self.ddl}>, bad_data binary, bad_reason string"
+
+    def source_options(self) -> dict[str, str]:
+        """Return the options of the source that decode these payloads."""
+        options = {"payloadFormat": self.format, "badRows": "column"}
+        if self.format == "avro":
+            return options | {"avroSchema": self.schema}
+        if self.format == "protobuf":
+            return options | {"protobufSchema": self.schema, "protobufMessage": self.message}
+        return options
+
+
+def _inner(struct: str) -> str:
+    return struct.removeprefix("struct<").removesuffix(">")
+
+
+def typed_payload(format_name: str, schema: str = "", message: str = "", *, keep_raw: bool = False) -> TypedPayload:
+    """Return the decoding with a schema as it is typed: DDL or a file's name.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    try:
+        is_file = bool(schema) and Path(schema).is_file()
+        if is_file and format_name == "protobuf":
+            schema = base64.b64encode(Path(schema).read_bytes()).decode()
+        elif is_file:
+            schema = Path(schema).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read the schema {schema}: {error}") from None
+    return TypedPayload(format_name, schema, message, keep_raw)
+
+
+def inferred_ddl(link: Link, stream: str, subjects: tuple[str, ...]) -> str:
+    """Return the fields of the JSON payloads that a stream begins with, as DDL.
+
+    Raises:
+        ConfigError: they are no JSON objects, or have no type in common.
+    """
+    import pyarrow as pa
+
+    found = read_stream(link, stream, table_options(subjects=subjects, fail_on_data_loss=False))
+    taken: list[Any] = []
+    rows = 0
+    for part in islice(found, 1000):
+        taken.append(part.payload)
+        rows += len(part)
+        if rows >= _INFERRED_FROM:
+            break
+    if not rows:
+        raise ConfigError(f"stream {stream} has no message to find the payload's fields in: give them with --schema")
+    return _inner(ddl_of(infer_json_type(pa.concat_arrays(taken)[:_INFERRED_FROM])))
+
+
+def check_growth(known_ddl: str, wanted_ddl: str, what: str, *, widens: bool = True) -> None:
+    """Check that every value of the known fields is one of the wanted ones: fields are added or widened.
+
+    Needs a Spark session, which reads the DDL.
+
+    Args:
+        widens: whether types may become wider; Delta tables, as they are written here, keep theirs.
+
+    Raises:
+        ConfigError: a field is gone, or has a type that does not hold all of its values; names both schemas.
+    """
+    known, wanted = StructType.fromDDL(known_ddl), StructType.fromDDL(wanted_ddl)
+    reason = _breaks(known, wanted, "value", widens)
+    if reason:
+        raise ConfigError(
+            f"{what} can't go on with another schema: {reason}. It has {known.simpleString()}; given is "
+            f"{wanted.simpleString()}. Keep the fields and their types, or begin a new archive"
+        )
+
+
+def _breaks(known: DataType, wanted: DataType, path: str, widens: bool) -> str:
+    if isinstance(known, StructType) and isinstance(wanted, StructType):
+        present = {field.name: field.dataType for field in wanted.fields}
+        for field in known.fields:
+            if field.name not in present:
+                return f"{path}.{field.name} is missing"
+            reason = _breaks(field.dataType, present[field.name], f"{path}.{field.name}", widens)
+            if reason:
+                return reason
+        return ""
+    if isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
+        return _breaks(known.elementType, wanted.elementType, f"{path}[]", widens)
+    if isinstance(known, MapType) and isinstance(wanted, MapType) and known.keyType == wanted.keyType:
+        return _breaks(known.valueType, wanted.valueType, f"{path}{{}}", widens)
+    if isinstance(known, DecimalType) and isinstance(wanted, DecimalType):
+        is_wider = widens and wanted.scale == known.scale and wanted.precision > known.precision
+        return (
+            "" if is_wider or wanted == known else f"{path} was {known.simpleString()} and is {wanted.simpleString()}"
+        )
+    old, new = known.simpleString(), wanted.simpleString()
+    is_wider = widens and new in _WIDER.get(old, ())
+    return "" if new == old or is_wider else f"{path} was {old} and is {new}"
+
+
+def payload_facts(payload: TypedPayload | None) -> Mapping[str, Any]:
+    """Return what an archive notes of its payloads, apart from their fields, which may grow."""
+    if payload is None:
+        return {}
+    return {"payload": payload.format, "keep_raw": payload.keep_raw}
