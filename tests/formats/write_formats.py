@@ -20,6 +20,7 @@ from jetlake.spark.source.offsets import Offset
 from tests.formats.contents import describe
 
 HERE = Path(__file__).parent
+AGES_S = 50 * 365 * 86400
 
 
 def pack(folder):
@@ -33,17 +34,17 @@ def pack(folder):
 
 
 async def fill(js):
-    orders = await js.create_stream("ORDERS", subjects=["orders.>"])
+    orders = await js.create_stream("ORDERS", subjects=["orders.>"], duplicate_window=AGES_S)
     for number in range(200):
         await js.publish(f"orders.{number % 7}", b"order %d" % number, msg_id=f"o{number}", headers={"n": str(number)})
     await orders.purge(before=20)
     await orders.delete_message(50)
-    worker = await orders.create_consumer("worker", ack_wait=3600)
+    worker = await orders.create_consumer("worker", ack_wait=AGES_S)
     for message in await worker.fetch(30, expires=1):
         if message.metadata.stream_seq % 2:
             await message.ack_sync()
     queue = await js.create_stream("JOBS", subjects=["jobs.*"], retention="workqueue")
-    await queue.create_consumer("pool")
+    await queue.create_consumer("pool", ack_wait=AGES_S)
     packed = await js.create_stream("PACKED", subjects=["packed.*"], compression="s2", max_msgs_per_subject=5)
     del packed
     bucket = await js.create_key_value("settings", history=3)
