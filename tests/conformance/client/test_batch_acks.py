@@ -30,7 +30,7 @@ async def until_acknowledged(consumer, floor, pending=0):
 
 async def test_a_fetch(js):
     stream = await filled(js, 30, retention="workqueue")
-    consumer = await stream.create_consumer("c")
+    consumer = await stream.consumer("keeper")
     messages = await consumer.fetch(20)
     assert numbers(messages[:2]) == [0, 1]
     await messages[4].ack()
