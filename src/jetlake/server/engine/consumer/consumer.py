@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -86,14 +85,7 @@ class Consumer:
         self.pin = StoredPin(record, self._save_pin, storage.folder, services.commit)
         self.journal: CommittedJournal = CommittedJournal(storage.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(self, advisories)
-        self.schedule = Schedule(
-            services,
-            self,
-            Inactivity(jitter_ns, services.clock.now_ns()),
-            wait_for_messages=partial(stream.caught_up.add, self),
-            next_due_ns=self._next_due_ns,
-            on_timer=self._on_timer,
-        )
+        self.schedule = Schedule(self, Inactivity(jitter_ns, services.clock.now_ns()))
         self.ack_handler = AckHandler(self)
         self.feed = Feed(self)
         self.delivery: PullDelivery | PushDelivery = PushDelivery(self) if config.is_push else PullDelivery(self)
@@ -469,12 +461,14 @@ class Consumer:
 
     # Time
 
-    def _next_due_ns(self) -> int:
+    def next_due_ns(self) -> int:
+        """Return the earliest deadline of acknowledgements and delivery; 0 = none."""
         due_ns = self.ack_tracker.next_deadline_ns
         delivery_ns = self.delivery.next_due_ns()
         return delivery_ns if delivery_ns and (not due_ns or delivery_ns < due_ns) else due_ns
 
-    def _on_timer(self, now_ns: int) -> None:
+    def on_timer(self, now_ns: int) -> None:
+        """Expire ack waits, end a pause, and remove an unused consumer."""
         schedule = self.schedule
         self.ack_handler.expire(now_ns)
         if schedule.pause_ns and schedule.pause_ns <= now_ns:

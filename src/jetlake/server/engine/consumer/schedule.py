@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from jetlake.server.engine.core.delivery_queue import Deliverer
-from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.consumer.consumer import Consumer
 
 __all__ = ["Inactivity", "Schedule"]
 
@@ -49,44 +50,34 @@ class Schedule:
         inactivity: when the consumer was last used.
 
     Args:
-        services: the engine's clock, timers and delivery queue.
-        deliverer: the member of the delivery queue.
+        consumer: delivered when it is ready, and notified when a deadline has passed.
         inactivity: when the consumer was last used.
-        wait_for_messages: registers the consumer with its stream, which makes it ready when a new message is visible.
-        next_due_ns: returns the earliest deadline of acknowledgements and delivery; 0 = none.
-        on_timer: called with the time when a deadline has passed.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        deliverer: Deliverer,
-        inactivity: Inactivity,
-        *,
-        wait_for_messages: Callable[[], None],
-        next_due_ns: Callable[[], int],
-        on_timer: Callable[[int], None],
-    ) -> None:
+    def __init__(self, consumer: Consumer, inactivity: Inactivity) -> None:
+        services = consumer.services
         self.pause_ns = 0
         self.inactivity = inactivity
-        self.wait_for_messages = wait_for_messages
         self._deliveries = services.deliveries
         self._timers = services.timers
         self.clock = services.clock
-        self._deliverer: Deliverer | None = deliverer
-        self._next_due_ns = next_due_ns
-        self._on_timer = on_timer
+        self._consumer: Consumer | None = consumer  # None once it is closed
         self._timer: Timer | None = None
 
     def make_ready(self) -> None:
         """Put the consumer into the delivery queue."""
-        if self._deliverer is not None:
-            self._deliveries.make_ready(self._deliverer)
+        if self._consumer is not None:
+            self._deliveries.make_ready(self._consumer)
+
+    def wait_for_messages(self) -> None:
+        """Register with the stream, which makes the consumer ready when a new message is visible."""
+        if self._consumer is not None:
+            self._consumer.stream.caught_up.add(self._consumer)
 
     def wait_for_drain(self) -> None:
         """Wait until a congested subscriber's buffer has drained."""
-        if self._deliverer is not None:
-            self._deliveries.wait_for_drain(self._deliverer)
+        if self._consumer is not None:
+            self._deliveries.wait_for_drain(self._consumer)
 
     def use(self) -> int:
         """Mark the consumer as used, which postpones its removal, and return the time."""
@@ -99,9 +90,9 @@ class Schedule:
 
     def arm(self) -> None:
         """Set the timer to the earliest deadline; one that is set too early stays, since firing early does no harm."""
-        if self._deliverer is None:
+        if self._consumer is None:
             return
-        due_ns = self._next_due_ns()
+        due_ns = self._consumer.next_due_ns()
         for other_ns in (self.pause_ns, self.inactivity.due_ns):
             if other_ns and (not due_ns or other_ns < due_ns):
                 due_ns = other_ns
@@ -114,25 +105,10 @@ class Schedule:
     def close(self) -> None:
         """Cancel the timer for good, and forget the consumer: its parts and it must not keep each other in memory."""
         self._timers.cancel(self._timer)
-        self._deliverer = None
-        self.wait_for_messages = _do_nothing
-        self._next_due_ns = _never_due
-        self._on_timer = _do_nothing_at
+        self._consumer = None
 
     def _fire(self, now_ns: int) -> None:
         self._timer = None
-        self._on_timer(now_ns)
+        if self._consumer is not None:
+            self._consumer.on_timer(now_ns)
         self.arm()
-
-
-def _do_nothing() -> None:
-    """Stand in for a callback of a closed consumer."""
-
-
-def _do_nothing_at(_now_ns: int) -> None:
-    """Stand in for the timer of a closed consumer."""
-
-
-def _never_due() -> int:
-    """Return that a closed consumer has no deadline."""
-    return 0

@@ -27,6 +27,8 @@ class WebSocketListener:
     """Accepts clients over WebSocket; above the frames they are clients like all others.
 
     Attributes:
+        services: what these connections are given.
+        upgrading: the sockets whose upgrade is not over.
         settings: what these clients are served with: the server's settings, with the listener's own where it has some.
         make_leaf_connection: makes the connection of a leaf node; None = none is accepted.
 
@@ -48,11 +50,11 @@ class WebSocketListener:
         self._server_settings = services.settings
         options = services.settings.options
         self.settings = services.settings.for_listener(_served(options), "WEBSOCKET")
-        self._services = structs.replace(services, settings=self.settings)
+        self.services = structs.replace(services, settings=self.settings)
         self._make_connection = make_connection
         self._has_room_beside = has_room_beside
         self._listener = TcpListener()
-        self._upgrading: set[WebSocketProtocol] = set()
+        self.upgrading: set[WebSocketProtocol] = set()
         self.make_leaf_connection: Callable[[], PeerConnection] | None = None
 
     @property
@@ -77,27 +79,25 @@ class WebSocketListener:
         context = self.settings.tls_context
         tls = None
         if context is not None and websocket.tls is not None:
-            tls = TlsListening(context, websocket.tls.timeout_s, self._has_room)
+            tls = TlsListening(context, websocket.tls.timeout_s, self.has_room)
         await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, tls, sockets)
         self.settings.port = self._listener.port
         host = f"[{options.host}]" if ":" in options.host else options.host
-        log = self._services.log
+        log = self.services.log
         log.info(f"Listening for websocket clients on {_scheme(websocket)}://{host}:{self.settings.port}")
         if websocket.tls is None and options.host not in _LOOPBACK:
             log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
     def _make_protocol(self) -> WebSocketProtocol:
-        return WebSocketProtocol(
-            self._services,
-            lambda: self._make_connection(self._services),
-            self.make_leaf_connection,
-            self._has_room,
-            self._upgrading,
-        )
+        return WebSocketProtocol(self)
 
-    def _has_room(self) -> bool:
+    def make_connection(self) -> PeerConnection:
+        """Make the connection of an upgraded socket."""
+        return self._make_connection(self.services)
+
+    def has_room(self) -> bool:
         """Return whether one more socket may begin its upgrade, or TLS before it."""
-        beginning = len(self._upgrading) + len(self._listener.handshakes)
+        beginning = len(self.upgrading) + len(self._listener.handshakes)
         return beginning < _BEGINNING_MAX and self._has_room_beside(beginning)
 
     def apply_settings(self) -> None:
@@ -107,7 +107,7 @@ class WebSocketListener:
     def close(self) -> None:
         """Accept no more clients, and drop those whose upgrade is not over."""
         self._listener.close()
-        for protocol in list(self._upgrading):
+        for protocol in list(self.upgrading):
             protocol.hang_up()
 
 

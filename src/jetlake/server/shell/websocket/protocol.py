@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.peer_connection import PeerConnection
-from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.websocket.core import WebSocketCore
 from jetlake.server.shell.websocket.transport import WebSocketTransport
 from jetlake.server.shell.websocket.upgrade import forwarded_address, is_of_leaf_node, read_cookies
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.websocket.listener import WebSocketListener
 
 __all__ = ["WebSocketProtocol"]
 
@@ -49,26 +50,12 @@ class WebSocketProtocol(asyncio.Protocol):
     """One socket of the WebSocket listener.
 
     Args:
-        services: what the listener gives its connections.
-        make_connection: makes the connection of an upgraded socket.
-        make_leaf_connection: makes the connection of a leaf node; None = none is accepted.
-        has_room: whether one more socket may begin its upgrade; otherwise it is dropped.
-        upgrading: the sockets that are not upgraded yet, this one among them until it is.
+        listener: has the sockets in their upgrade, and makes the connection of an upgraded one.
     """
 
-    def __init__(
-        self,
-        services: ConnectionServices,
-        make_connection: Callable[[], PeerConnection],
-        make_leaf_connection: Callable[[], PeerConnection] | None,
-        has_room: Callable[[], bool],
-        upgrading: set[WebSocketProtocol],
-    ) -> None:
-        self._services = services
-        self._make_connection = make_connection
-        self._make_leaf_connection = make_leaf_connection
-        self._has_room = has_room
-        self._upgrading = upgrading
+    def __init__(self, listener: WebSocketListener) -> None:
+        self._listener = listener
+        self._services = services = listener.services
         options = services.settings.options
         assert options.websocket is not None
         self._options = options.websocket
@@ -76,7 +63,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._options,
             options.max_payload,
             is_encrypted=self._options.tls is not None,
-            takes_leaf_nodes=make_leaf_connection is not None,
+            takes_leaf_nodes=listener.make_leaf_connection is not None,
         )
         self._socket: asyncio.Transport | None = None
         self._client: PeerConnection | None = None
@@ -90,10 +77,10 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        if not self._has_room():
+        if not self._listener.has_room():
             self.hang_up()
             return
-        self._upgrading.add(self)
+        self._listener.upgrading.add(self)
         engine_loop, clock = self._services.engine_loop, self._services.clock
         deadline_ns = clock.now_ns() + int(self._options.handshake_timeout_s * _SECOND_NS)
         self._timer = engine_loop.timers.schedule(deadline_ns, lambda _now_ns: self.hang_up())
@@ -196,7 +183,8 @@ class WebSocketProtocol(asyncio.Protocol):
         if core.ended:
             self._input.clear()
 
-    def _set_reading(self, is_reading: bool) -> None:
+    def set_reading(self, is_reading: bool) -> None:
+        """Pass on whether the connection wants to read."""
         self._client_reads = is_reading
         socket = self._socket
         if socket is None or socket.is_closing():
@@ -219,16 +207,14 @@ class WebSocketProtocol(asyncio.Protocol):
             "cookies": read_cookies(request.headers, self._options),
             "forwarded_for": forwarded_address(request.headers),
         }
-        transport = WebSocketTransport(
-            socket, self._core, extra, close_frame=self._close_frame, set_reading=self._set_reading
-        )
-        make = self._make_leaf_connection if is_of_leaf_node(request) else None
-        self._client = (make or self._make_connection)()
+        transport = WebSocketTransport(socket, self._core, extra, self)
+        make_leaf = self._listener.make_leaf_connection if is_of_leaf_node(request) else None
+        self._client = make_leaf() if make_leaf is not None else self._listener.make_connection()
         self._client.connection_made(transport)
         return self._client
 
     def _end_upgrade(self) -> None:
-        self._upgrading.discard(self)
+        self._listener.upgrading.discard(self)
         self._services.engine_loop.timers.cancel(self._timer)
 
     # The end
@@ -246,6 +232,7 @@ class WebSocketProtocol(asyncio.Protocol):
         if self._socket is not None:
             self._socket.abort()
 
-    def _close_frame(self) -> bytes:
+    def close_frame(self) -> bytes:
+        """Return the close frame, with the code of the connection's end."""
         reason = self._client.close_reason if self._client is not None else ""
         return self._core.close(_CLOSE_CODES.get(reason, _INTERNAL), reason)

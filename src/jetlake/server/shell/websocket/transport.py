@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from jetlake.server.shell.websocket.core import WebSocketCore
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.websocket.protocol import WebSocketProtocol
 
 __all__ = ["WebSocketTransport"]
 
@@ -18,24 +21,16 @@ class WebSocketTransport(asyncio.Transport):
         socket: the transport of the socket, with TLS where there is some.
         core: makes the frames.
         extra: what is known of the client beyond the socket, by the names of `get_extra_info`.
-        close_frame: returns the close frame, with the code of the connection's end.
-        set_reading: called with whether the connection wants to read.
+        protocol: the protocol of the socket.
     """
 
     def __init__(
-        self,
-        socket: asyncio.Transport,
-        core: WebSocketCore,
-        extra: dict[str, Any],
-        *,
-        close_frame: Callable[[], bytes],
-        set_reading: Callable[[bool], None],
+        self, socket: asyncio.Transport, core: WebSocketCore, extra: dict[str, Any], protocol: WebSocketProtocol
     ) -> None:
         super().__init__(extra)
         self._socket = socket
         self._core = core
-        self._close_frame = close_frame
-        self._set_reading = set_reading
+        self._protocol = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         found = super().get_extra_info(name)
@@ -55,10 +50,10 @@ class WebSocketTransport(asyncio.Transport):
         return self._socket.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        self._set_reading(False)
+        self._protocol.set_reading(False)
 
     def resume_reading(self) -> None:
-        self._set_reading(True)
+        self._protocol.set_reading(True)
 
     def is_closing(self) -> bool:
         return self._socket.is_closing()
@@ -78,5 +73,5 @@ class WebSocketTransport(asyncio.Transport):
         self._socket.abort()
 
     def _send_close_frame(self) -> None:
-        if frame := self._close_frame():
+        if frame := self._protocol.close_frame():
             self._socket.write(frame)

@@ -153,7 +153,7 @@ async def test_many_small_bombs_wait_for_the_client_to_read(open_socket):
     def receive(data):
         received.append(len(data))
         if len(data) > 100_000:
-            protocol._set_reading(False)
+            protocol.set_reading(False)
         else:
             handle(data)
 
@@ -167,7 +167,7 @@ async def test_many_small_bombs_wait_for_the_client_to_read(open_socket):
     assert sum(received) < 5_000_000
     assert not transport.is_reading
     before = sum(received)
-    protocol._set_reading(True)
+    protocol.set_reading(True)
     await asyncio.sleep(0)
     assert before < sum(received) < before + 10_000_000
 
@@ -243,7 +243,7 @@ async def test_what_comes_after_the_end_is_ignored(open_socket):
     await until(lambda: transport.closed)
     protocol.data_received(masked(HELLO))
     protocol.connection_lost(None)
-    assert protocol not in server.websocket._upgrading
+    assert protocol not in server.websocket.upgrading
     assert server.defects == 0
 
 
