@@ -32,9 +32,9 @@ abort() {
 }
 trap abort TERM INT
 
-start own --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1
-start pipelines --timeout 300 tests/spark/pipelines -m "not own_process" "$@" >"$logs/pipelines" 2>&1
-start spark --timeout 300 tests/spark --ignore=tests/spark/pipelines -m "not own_process" "$@" >"$logs/spark" 2>&1
+start own --timeout 600 tests/spark -m own_process "$@" >"$logs/own" 2>&1
+start pipelines --timeout 600 tests/spark/pipelines -m "not own_process" "$@" >"$logs/pipelines" 2>&1
+start spark --timeout 600 tests/spark --ignore=tests/spark/pipelines -m "not own_process" "$@" >"$logs/spark" 2>&1
 clients=(tests/conformance/{client,command,core,key_value})
 start clients "${clients[@]}" "$@" >"$logs/clients" 2>&1
 start servers tests/conformance tests/cluster "${clients[@]/#/--ignore=}" "$@" >"$logs/servers" 2>&1
