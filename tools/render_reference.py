@@ -166,7 +166,78 @@ def command_page() -> str:
     ]
     context = click.Context(app, info_name="jetlake")
     _add_command(lines, context, "jetlake", app)
+    _add_comparison(lines, context)
     return "\n".join(lines) + "\n"
+
+
+_INSTEAD = {
+    "audit checks": "`jetlake audit analyze` has a fixed list of checks",
+    "errors edit": "for authors of nats-server",
+    "errors validate": "for authors of nats-server",
+    "plugins register": "",
+    "schema search": "`jetlake stream add --validate` checks without schemas",
+    "schema info": "[configuration](configuration.md) lists every field",
+    "schema req": "",
+    "schema validate": "`jetlake stream add --config FILE --validate`",
+    "server generate": "[serve.md](serve.md) lists every flag",
+    "server run": "`jetlake serve`",
+}
+"""What takes the place of a command of `nats` that is not here."""
+
+
+def _add_comparison(lines: list[str], context: click.Context) -> None:
+    """Compare the commands of natscli, which a file lists, with the tree of commands."""
+    lines += [
+        "",
+        "## Compared with `nats`",
+        "",
+        "Every command of natscli 0.4 that its help lists, by its name there and here, and the options of it that are",
+        "not here. Short and other names (`str`, `con`, `new`, `del`, `nfo` …) work too.",
+        "",
+        "| `nats` | `jetlake` | options that are not here |",
+        "|---|---|---|",
+    ]
+    for text in (ROOT / "tools" / "natscli.txt").read_text().splitlines():
+        if not text.startswith("#"):
+            words = [word for word in text.split() if not word.startswith("--")]
+            options = [word for word in text.split() if word.startswith("--")]
+            lines.append(_comparison(context, words, options))
+
+
+def _comparison(context: click.Context, words: list[str], options: list[str]) -> str:
+    name, found = " ".join(words), _found(context, words)
+    if found is None:
+        return f"| `{name}` | not here | {_INSTEAD.get(name, '')} |"
+    known = {name for param in found.params for name in (*param.opts, *param.secondary_opts)}
+    # The options that groups take for their commands.
+    known |= {name for param in _found_group_params(context, words) for name in param.opts}
+    missing = ", ".join(f"`{option}`" for option in options if option not in known)
+    return f"| `{name}` | `{' '.join(_full_path(context, words))}` | {missing} |"
+
+
+def _found(context: click.Context, words: list[str]) -> click.Command | None:
+    command: click.Command | None = app
+    for word in words:
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
+    return command
+
+
+def _found_group_params(context: click.Context, words: list[str]) -> list[click.Parameter]:
+    groups = (_found(context, words[:count]) for count in range(1, len(words)))
+    return [param for group in groups if group is not None for param in group.params]
+
+
+def _full_path(context: click.Context, words: list[str]) -> list[str]:
+    """Return the words as `jetlake` lists them, for a short name may stand for another."""
+    full = ["jetlake"]
+    command: click.Command | None = app
+    for word in words:
+        assert isinstance(command, click.Group)
+        inner = command.get_command(context, word)
+        known = [name for name in command.list_commands(context) if command.get_command(context, name) is inner]
+        full.append(word if word in known or not known else known[0])
+        command = inner
+    return full
 
 
 def _add_command(lines: list[str], context: click.Context, path: str, command: click.Command) -> None:

@@ -28,10 +28,13 @@ name_argument = click.argument("name", required=False, shell_complete=consumer_n
 @click.command("state", cls=SharedCommand, example="jetlake consumer state ORDERS worker")
 @stream_argument
 @name_argument
+@click.option("--no-select", is_flag=True, help="Do not ask for names.")
 @json_option
 @command
-async def state(session: Session, stream: str | None, name: str | None, as_json: bool) -> None:
+async def state(session: Session, stream: str | None, name: str | None, no_select: bool, as_json: bool) -> None:
     """Show the state of consumer NAME on STREAM."""
+    if no_select and not (stream and name):
+        fail("stream and consumer names are missing. List consumers: jetlake consumer ls STREAM", EXIT_USAGE)
     async with session.jetstream() as js:
         stream = await chosen_stream(js, stream)
         name = await chosen_consumer(js, stream, name)

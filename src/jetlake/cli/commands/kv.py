@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.choosing import pick
 from jetlake.cli.message_content import value_of
 from jetlake.cli.name_completion import bucket_names, key_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
@@ -41,6 +42,11 @@ _OPTIONS = (
         "--marker-ttl", "limit_marker_ttl", type=DURATION, help="Allow TTLs per key; lifetime of delete markers."
     ),
     click.option("--description", metavar="TEXT", help="Description."),
+    click.option("--tags", multiple=True, metavar="TAG", help="Place it on servers with this tag; may be repeated."),
+    click.option("--cluster", metavar="CLUSTER", help="Place it in this cluster."),
+    click.option("--republish-source", metavar="SUBJECT", help="Publish stored messages with these subjects again."),
+    click.option("--republish-destination", metavar="SUBJECT", help="The subjects they are published to."),
+    click.option("--republish-headers", is_flag=True, default=None, help="Publish only their headers again."),
 )
 # The field of the bucket's stream that an option changes.
 _STREAM_FIELDS = {
@@ -63,6 +69,15 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("ttl", "limit_marker_ttl"):
         if name in given:
             given[name] = seconds(given[name])
+    tags, cluster = given.pop("tags", ()), given.pop("cluster", None)
+    if tags or cluster:
+        given["placement"] = {"cluster": cluster or "", "tags": list(tags)}
+    source, destination = given.pop("republish_source", None), given.pop("republish_destination", None)
+    headers_only = given.pop("republish_headers", False)
+    if (source or headers_only) and not destination:
+        fail("--republish-source and --republish-headers need --republish-destination", EXIT_USAGE)
+    if destination:
+        given["republish"] = {"src": source or ">", "dest": destination, "headers_only": bool(headers_only)}
     if "compress" in given:
         given["compression"] = "s2" if given.pop("compress") else "none"
     return given
@@ -71,7 +86,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 @kv.command("add", example="jetlake kv add PRICES --history 5 --ttl 30d")
 @click.argument("bucket")
 @_config_options
-@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where to store it.")
+@click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store it.")
 @click.option("--mirror", metavar="BUCKET", help="Create a mirror of this bucket.")
 @click.option("--source", "sources", multiple=True, metavar="BUCKET", help="Copy from this source; may be repeated.")
 @json_option
@@ -79,6 +94,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 async def add(session: Session, bucket: str, as_json: bool, **options: Any) -> None:
     """Create bucket BUCKET."""
     given = _given(options)
+    if "storage" in given:
+        given["storage"] = {"f": "file", "m": "memory"}.get(given["storage"], given["storage"])
     if "mirror" in given:
         given["mirror"] = {"name": given["mirror"]}
     if "sources" in given:
@@ -108,12 +125,14 @@ async def edit(session: Session, bucket: str, as_json: bool, **options: Any) -> 
 
 
 @kv.command("info", example="jetlake kv info PRICES")
-@click.argument("bucket", shell_complete=bucket_names)
+@click.argument("bucket", required=False, shell_complete=bucket_names)
 @json_option
 @command
-async def show(session: Session, bucket: str, as_json: bool) -> None:
+async def show(session: Session, bucket: str | None, as_json: bool) -> None:
     """Show the configuration and state of bucket BUCKET."""
     async with session.jetstream() as js:
+        if not bucket:
+            bucket = pick("bucket", await js.key_value_names(), "List buckets: jetlake kv ls")
         status = await (await js.key_value(bucket)).status()
     _print_status(status, as_json, f"Bucket {bucket}, created {output.when(status.stream.created)}")
 
@@ -157,11 +176,18 @@ def _print_status(status: BucketStatus, as_json: bool, title: str) -> None:
 @click.argument("bucket", required=False, shell_complete=bucket_names)
 @click.argument("patterns", nargs=-1)
 @click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
-@click.option("-v", "--values", is_flag=True, help="Print values too.")
+@click.option("-v", "--verbose", is_flag=True, help="Print revisions and times too.")
+@click.option("--values", "--display-value", "values", is_flag=True, help="Print values too.")
 @json_option
 @command
 async def list_names(
-    session: Session, bucket: str | None, patterns: tuple[str, ...], names_only: bool, values: bool, as_json: bool
+    session: Session,
+    bucket: str | None,
+    patterns: tuple[str, ...],
+    names_only: bool,
+    verbose: bool,
+    values: bool,
+    as_json: bool,
 ) -> None:
     """List all buckets, or the keys of BUCKET: all, or those that match PATTERNS."""
     async with session.jetstream() as js:
@@ -174,10 +200,11 @@ async def list_names(
             _print_buckets(statuses, as_json)
             return
         handle = await js.key_value(bucket)
-        if values:
+        if values or verbose:
             async with handle.watch(*patterns, ignore_deletes=True) as watch:
                 entries = await watch.current()
-            print_entries(f"{output.plural(len(entries), 'key')} in {bucket}", entries, as_json)
+            title = f"{output.plural(len(entries), 'key')} in {bucket}"
+            print_entries(title, entries, as_json, has_values=values)
             return
         keys = await handle.keys(*patterns)
     if keys or as_json or names_only:
@@ -386,6 +413,8 @@ async def history(session: Session, bucket: str, key: str, as_json: bool) -> Non
 @click.argument("patterns", nargs=-1)
 @click.option("--history", "with_history", is_flag=True, help="Start with all stored revisions.")
 @click.option("--updates", is_flag=True, help="Start with the next change.")
+@click.option("--deletes/--no-deletes", default=True, help="Whether deleted keys are shown.")
+@click.option("--revision", type=click.IntRange(1), default=None, metavar="N", help="Start at this revision.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N changes.")
 @json_option
 @command
@@ -395,6 +424,8 @@ async def watch(
     patterns: tuple[str, ...],
     with_history: bool,
     updates: bool,
+    deletes: bool,
+    revision: int | None,
     count: int | None,
     as_json: bool,
 ) -> None:
@@ -404,7 +435,13 @@ async def watch(
     async with session.jetstream(stay=True) as js:
         handle = await js.key_value(bucket)
         number = 0
-        async with handle.watch(*patterns, include_history=with_history, updates_only=updates) as changes:
+        async with handle.watch(
+            *patterns,
+            include_history=with_history,
+            updates_only=updates,
+            from_revision=revision or 0,
+            ignore_deletes=not deletes,
+        ) as changes:
             click.echo(f"Watching {bucket}; press Ctrl-C to stop", err=True)
             async for entry in changes:
                 number += 1
@@ -439,21 +476,21 @@ def shown_value(entry: Entry) -> str:
     return output.printable(text) + ("…" if len(entry.value) > _VALUE_BYTES_SHOWN else "")
 
 
-def print_entries(title: str, entries: Sequence[Entry], as_json: bool) -> None:
+def print_entries(title: str, entries: Sequence[Entry], as_json: bool, *, has_values: bool = True) -> None:
     """Print a table of entries."""
     if as_json:
         output.print_json([entry_fields(entry) for entry in entries])
         return
     output.print_table(
         title,
-        ["Key", "Revision", "Operation", "Created", "Value"],
+        ["Key", "Revision", "Operation", "Created", *(["Value"] if has_values else [])],
         [
             [
                 entry.key,
                 output.count(entry.revision),
                 entry.operation.value,
                 f"{entry.created:%Y-%m-%d %H:%M:%S}",
-                shown_value(entry),
+                *([shown_value(entry)] if has_values else []),
             ]
             for entry in entries
         ],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.choosing import pick
 from jetlake.cli.keyboard import standard_input
 from jetlake.cli.message_content import headers_of, headers_option
 from jetlake.cli.name_completion import object_names, store_names
@@ -18,7 +19,11 @@ from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, PAIR, SIZE
 from jetlake.client.objects.config import ObjectStoreStatus
 from jetlake.client.objects.info import ObjectInfo
+from jetlake.errors import ObjectNotFoundError
 from jetlake.model.encoding.durations import seconds
+
+if TYPE_CHECKING:
+    from jetlake.client.objects.store import ObjectStore
 
 _bucket = click.argument("bucket", shell_complete=store_names)
 _name = click.argument("name", shell_complete=object_names)
@@ -33,16 +38,23 @@ def objects() -> None:
 @click.argument("bucket")
 @click.option("--ttl", type=DURATION, help="Lifetime of an object.")
 @click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Maximum size of the object store.")
-@click.option("--storage", type=click.Choice(["file", "memory"]), help="Where to store it.")
+@click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store it.")
 @click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Replicas in a cluster.")
 @click.option("--compress", is_flag=True, help="Compress stored objects.")
 @click.option("--description", metavar="TEXT", help="Description.")
 @click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated.")
+@click.option("--tags", multiple=True, metavar="TAG", help="Place it on servers with this tag; may be repeated.")
+@click.option("--cluster", metavar="CLUSTER", help="Place it in this cluster.")
 @json_option
 @command
 async def add(session: Session, bucket: str, compress: bool, as_json: bool, **options: Any) -> None:
     """Create object store BUCKET."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
+    tags, cluster = given.pop("tags", ()), given.pop("cluster", None)
+    if tags or cluster:
+        given["placement"] = {"cluster": cluster or "", "tags": list(tags)}
+    if "storage" in given:
+        given["storage"] = {"f": "file", "m": "memory"}.get(given["storage"], given["storage"])
     if "ttl" in given:
         given["ttl"] = seconds(given["ttl"])
     if "metadata" in given:
@@ -54,6 +66,33 @@ async def add(session: Session, bucket: str, compress: bool, as_json: bool, **op
         _print_status(await made.status(), as_json, f"Created object store {bucket}")
 
 
+@objects.command("edit", example="jetlake object edit FILES --ttl 60d")
+@_bucket
+@click.option("--ttl", type=DURATION, help="Lifetime of an object.")
+@click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Maximum size of the object store.")
+@click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Replicas in a cluster.")
+@click.option("--description", metavar="TEXT", help="Description.")
+@click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated.")
+@click.option("--compress/--no-compress", default=None, help="Whether objects that are stored are compressed.")
+@json_option
+@command
+async def edit(session: Session, bucket: str, compress: bool | None, as_json: bool, **options: Any) -> None:
+    """Change the configuration of object store BUCKET."""
+    fields = {name: value for name, value in options.items() if value not in (None, ())}
+    if "ttl" in fields:
+        fields["max_age"] = seconds(fields.pop("ttl"))
+    if "metadata" in fields:
+        fields["metadata"] = dict(fields["metadata"])
+    if compress is not None:
+        fields["compression"] = "s2" if compress else "none"
+    if not fields:
+        fail("nothing to change; use an option such as --ttl 60d", EXIT_USAGE)
+    async with session.jetstream() as js:
+        store = await js.object_store(bucket)
+        await store.stream.update(**fields)
+        _print_status(await store.status(), as_json, f"Updated object store {bucket}")
+
+
 @objects.command("put", example="jetlake object put FILES report.pdf --name reports/2026.pdf")
 @_bucket
 @click.argument("file", type=click.Path(dir_okay=False))
@@ -62,6 +101,8 @@ async def add(session: Session, bucket: str, compress: bool, as_json: bool, **op
 @headers_option
 @click.option("--metadata", type=PAIR, multiple=True, help="Metadata; may be repeated.")
 @click.option("--chunk-size", type=SIZE, help="Size of a chunk.  [default: 128 KiB]")
+@click.option("--progress/--no-progress", default=True, help="Whether a progress bar is shown on a terminal.")
+@force_option
 @json_option
 @command
 async def put(
@@ -73,14 +114,18 @@ async def put(
     headers: tuple[tuple[str, str], ...],
     metadata: tuple[tuple[str, str], ...],
     chunk_size: int | None,
+    progress: bool,
+    force: bool,
     as_json: bool,
 ) -> None:
-    """Store FILE in BUCKET; - reads standard input and needs --name."""
+    """Store FILE in BUCKET; - reads standard input and needs --name. At a terminal, it asks before it replaces one."""
     if file == "-" and not name:
         fail("standard input has no name; use --name", EXIT_USAGE)
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
-        with output.Bar(f"Storing {name or file}", 0) as bar:
+        if sys.stdin.isatty() and not force and await _is_stored(store, name or Path(file).name):
+            confirm(f"Replace {bucket} > {name or Path(file).name}?", force)
+        with output.Bar(f"Storing {name or file}", 0, is_shown=progress) as bar:
             info = await store.put(
                 name or Path(file).name,
                 standard_input() if file == "-" else Path(file),
@@ -93,21 +138,32 @@ async def put(
     _print_info(info, as_json, f"Stored {bucket} > {info.name}")
 
 
+async def _is_stored(store: ObjectStore, name: str) -> bool:
+    try:
+        await store.info(name)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
 @objects.command("get", example="jetlake object get FILES report.pdf -O /tmp/report.pdf")
 @_bucket
 @_name
 @click.option("-O", "--output", "target", metavar="FILE", help="File to write; - for standard output.")
+@click.option("--progress/--no-progress", default=True, help="Whether a progress bar is shown on a terminal.")
 @force_option
 @json_option
 @command
-async def get(session: Session, bucket: str, name: str, target: str | None, force: bool, as_json: bool) -> None:
+async def get(
+    session: Session, bucket: str, name: str, target: str | None, progress: bool, force: bool, as_json: bool
+) -> None:
     """Write the content of object NAME to a file, by default with the object's name."""
     target = target or Path(name).name
     if target != "-":
         _check_target(target, force)
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
-        with output.Bar(f"Reading {name}", 0) as bar:
+        with output.Bar(f"Reading {name}", 0, is_shown=progress) as bar:
             if target == "-":
                 async with store.open(name, progress=bar.show) as content:
                     async for chunk in content:
@@ -128,13 +184,15 @@ def _check_target(target: str, force: bool) -> None:
 
 
 @objects.command("info", example="jetlake object info FILES report.pdf")
-@_bucket
+@click.argument("bucket", required=False, shell_complete=store_names)
 @click.argument("name", required=False, shell_complete=object_names)
 @json_option
 @command
-async def show(session: Session, bucket: str, name: str | None, as_json: bool) -> None:
+async def show(session: Session, bucket: str | None, name: str | None, as_json: bool) -> None:
     """Show object NAME, or the object store BUCKET itself."""
     async with session.jetstream() as js:
+        if not bucket:
+            bucket = pick("object store", await js.object_store_names(), "List object stores: jetlake object ls")
         store = await js.object_store(bucket)
         if name is None:
             status = await store.status()

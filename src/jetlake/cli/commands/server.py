@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.commands.account import ACCOUNT_COMMANDS
 from jetlake.cli.commands.consumer import print_report as print_consumers
 from jetlake.cli.commands.server_check import check
-from jetlake.cli.commands.server_reports import REPORT_COMMANDS
+from jetlake.cli.commands.server_reports import REPORT_COMMANDS, filter_of
 from jetlake.cli.commands.servers import SERVER_COMMANDS
 from jetlake.cli.commands.stream import print_report as print_streams
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
@@ -96,12 +97,50 @@ async def _report(session: Session, as_json: bool) -> None:
 @click.option(
     "--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Maximum clients per server."
 )
+@click.option("--account", metavar="ACCOUNT", help="Only clients of this account.")
+@click.option("--username", metavar="USER", help="Only clients of this user.")
+@click.option("--subject", metavar="SUBJECT", help="Only clients with a subscription that matches.")
+@click.option(
+    "--state", type=click.Choice(["open", "closed", "all"]), default="open", help="Only clients in this state."
+)
+@click.option("--closed-reason", metavar="TEXT", help="Only closed clients whose reason contains this.")
+@click.option("--host", metavar="NAME", help="Only servers whose name contains this.")
+@click.option("--cluster", metavar="CLUSTER", help="Only servers of this cluster.")
+@click.option("--tags", multiple=True, metavar="TAG", help="Only servers with these tags.")
 @json_option
 @command
-async def connections(session: Session, sort: str, top: int, as_json: bool) -> None:
+async def connections(
+    session: Session,
+    sort: str,
+    top: int,
+    account: str | None,
+    username: str | None,
+    subject: str | None,
+    state: str,
+    closed_reason: str | None,
+    host: str | None,
+    cluster: str | None,
+    tags: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show the clients of all servers; for users of the system account."""
-    answers = await ask_servers(session, "CONNZ", {"sort": sort, "limit": top, "auth": True})
-    found = [(one["server"]["name"], each) for one in answers for each in one["data"].get("connections") or ()]
+    wanted = {
+        **filter_of(host, cluster, tags),
+        "sort": sort,
+        "limit": top,
+        "auth": True,
+        "acc": account,
+        "user": username,
+        "filter_subject": subject,
+        "state": ["open", "closed", "all"].index("closed" if closed_reason else state),
+    }
+    answers = await ask_servers(session, "CONNZ", {key: value for key, value in wanted.items() if value})
+    found = [
+        (one["server"]["name"], each)
+        for one in answers
+        for each in one["data"].get("connections") or ()
+        if not closed_reason or closed_reason.lower() in str(each.get("reason", "")).lower()
+    ]
     if as_json:
         output.print_json([{"server": name, **each} for name, each in found])
         return
@@ -218,7 +257,7 @@ def _password(generate: bool) -> str:
 
 @click.group(cls=SharedGroup)
 def account() -> None:
-    """Show the account's JetStream usage and limits."""
+    """Show the account's JetStream usage, limits and connections; back up and restore all its streams."""
 
 
 @account.command("info", example="jetlake account info")
@@ -253,6 +292,10 @@ async def account_info(session: Session, as_json: bool) -> None:
             ],
         },
     )
+
+
+for _command in ACCOUNT_COMMANDS:
+    account.add_command(_command)
 
 
 @click.command("rtt", cls=SharedCommand, example="jetlake rtt -s nats://one:4222,nats://two:4222 --count 20")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
+import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.message_content import headers_of, headers_option, print_content, print_line
 from jetlake.cli.name_completion import service_names
 from jetlake.cli.session import Session, command, fail, json_option, raise_refused
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.client.services.discovery import Services
+from jetlake.client.services.request import ServiceRequest
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
 
 FoundType = TypeVar("FoundType", bound=ServiceIdentity)
@@ -146,3 +150,56 @@ def _stats_rows(service: ServiceStats) -> list[list[str]]:
         ]
         for one in service.endpoints or ()
     ]
+
+
+@micro.command("req", example="jetlake micro req shop.echo hello")
+@click.argument("subject")
+@click.argument("body", default="")
+@headers_option
+@click.option("-r", "--raw", is_flag=True, help="Print only the payload.")
+@json_option
+@command
+async def request(
+    session: Session, subject: str, body: str, headers: tuple[tuple[str, str], ...], raw: bool, as_json: bool
+) -> None:
+    """Send BODY to the endpoint on SUBJECT; an error of the service is an error of this command."""
+    async with await session.connect() as client:
+        sent = headers_of(headers) or None
+        answer = await client.services().request(subject, body.encode(), headers=sent, timeout=session.timeout_s)
+    if as_json:
+        print_line(answer)
+    else:
+        print_content(answer, raw)
+
+
+@micro.command("serve", example="jetlake micro serve demo -H Kind:test")
+@click.argument("name")
+@headers_option
+@click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="Stop after N requests.")
+@json_option
+@command
+async def serve(session: Session, name: str, headers: tuple[tuple[str, str], ...], count: int, as_json: bool) -> None:
+    """Run a demonstration service NAME until Ctrl-C, whose endpoint NAME.echo answers with what it gets."""
+    done = asyncio.Event()
+    number = 0
+
+    async with await session.connect(stay=True) as client:
+        about = f"jetlake demonstration service ({name})"
+        async with client.service(name, "1.0.0", description=about) as service:
+
+            def echo(request: ServiceRequest) -> None:
+                nonlocal number
+                number += 1
+                told = f"Handling request on subject {request.subject}"
+                click.echo(
+                    msgspec.json.encode({"subject": request.subject, "size": len(request.data)}) if as_json else told
+                )
+                request.respond(request.data, headers=headers_of(headers))
+                if number == count:
+                    done.set()
+
+            service.group(name).add_endpoint("echo", echo)
+            await client.flush()
+            raise_refused(client)
+            click.echo(f"Listening on {name}.echo; press Ctrl-C to stop", err=True)
+            await done.wait()

@@ -12,7 +12,7 @@ from jetlake.cli.choosing import chosen_stream
 from jetlake.cli.clusters import ask_cluster, require_cluster
 from jetlake.cli.graphs import Chart, show_graphs
 from jetlake.cli.name_completion import stream_names
-from jetlake.cli.session import Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.model.stream import StreamInfo
 
@@ -51,10 +51,13 @@ def print_state(info: StreamInfo, as_json: bool) -> None:
 
 @click.command("state", cls=SharedCommand, example="jetlake stream state ORDERS")
 @_name
+@click.option("--no-select", is_flag=True, help="Do not ask for the name.")
 @json_option
 @command
-async def state(session: Session, name: str | None, as_json: bool) -> None:
+async def state(session: Session, name: str | None, no_select: bool, as_json: bool) -> None:
     """Show the state of stream NAME."""
+    if no_select and not name:
+        fail("stream name is missing. List streams: jetlake stream ls", EXIT_USAGE)
     async with session.jetstream() as js:
         print_state((await js.stream(await chosen_stream(js, name))).cached_info, as_json)
 

@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 from jetlake.model.encoding.durations import format_duration
 from jetlake.model.encoding.times import format_time
-from jetlake.protocol.subjects import matches
+from jetlake.protocol.subjects import matches, overlaps
 from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.connection.traces import readable
@@ -67,6 +67,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
     query.flag("auth")
     _listing(query)
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
+    pattern = query.text("filter_subject").encode()
     fitting: list[Connection] = []
     for group in in_groups(chosen, _ITEMS_PER_STEP):
         fitting += [
@@ -75,6 +76,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
             if (not cid or connection.peer.cid == cid)
             and (not account or connection.session.account.name == account)
             and (not user or (connection.session.identity is not None and connection.session.identity.user == user))
+            and (not pattern or any(overlaps(pattern, entry.subject) for entry in connection.subscriptions()))
         ]
         yield
     fitting.sort(key=key)

@@ -1,0 +1,138 @@
+"""Counters, errors, traces, accounts, buckets, objects and services with the commands of `nats`, on both servers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE
+from tests.support.command_shell import Shell, output_of
+
+_SYSTEM = """
+accounts {
+  $SYS { users: [ { user: sys, password: sys } ] }
+  A { jetstream: enabled, users: [ { user: a, password: a } ] }
+}
+no_auth_user: a
+server_name: here
+jetstream { store_dir: "STORE_DIR" }
+"""
+_AS_SYSTEM = "--user sys --password sys"
+
+
+async def test_counters(shell):
+    await shell.run("stream add HITS --subjects hits.> --allow-counter --defaults")
+    assert await shell.run("counter incr hits.home") == "1\n"
+    assert await shell.run("ctr increment hits.home 41") == "42\n"
+    assert await shell.run("counter increment hits.home -- -2") == "40\n"
+    assert await shell.run("counter get hits.home") == "40\n"
+    assert "Increment: -2" in await shell.run("counter view hits.home --stream HITS")
+    assert await shell.run("counter ls hits.>") == "hits.home\n"
+    assert "no stream captures" in await shell.run("counter get other", status=EXIT_FAILED)
+    assert "not a whole number" in await shell.run("counter incr hits.home x", status=EXIT_USAGE)
+    assert "use a subject" in await shell.run("counter ls", status=EXIT_USAGE)
+
+
+async def test_errors(shell):
+    assert re.search(r"10059 +404 +stream not found", await shell.run("errors ls 'stream not'"))
+    assert "Description: stream not found" in await shell.run("err lookup 10059")
+    assert (await shell.json("errors get 10059"))["code"] == 404
+    assert "no error has code 1" in await shell.run("errors lookup 1", status=EXIT_FAILED)
+    assert "no errors match" in await shell.run("errors ls nothing.like.this", status=EXIT_FAILED)
+
+
+async def test_trace(shell):
+    await shell.run("stream add ORDERS --subjects orders.> --defaults")
+    out = await shell.run("trace orders.new hello")
+    assert out.startswith('Tracing message route to subject orders.new\n\nClient "jetlake command" cid:')
+    assert '--J JetStream action:"stored" stream:"ORDERS" subject:"orders.new"\n' in out
+    assert (await shell.json("stream state ORDERS"))["messages"] == 0
+    await shell.run("trace orders.new hello --deliver -T -H K:V")
+    assert (await shell.json("stream state ORDERS"))["messages"] == 1
+    assert "--X No active interest" in await shell.run("trace nobody.here x")
+    assert (await shell.json("trace orders.new x"))[0]["events"][0]["type"] == "in"
+
+
+async def test_latency_and_traffic(shell, tmp_path):
+    line = f"latency --server-b {shell.url} --duration 100ms --rate 200"
+    assert "Median Latency:" in await shell.run(f"{line} --histogram {tmp_path / 'out'}")
+    assert len((tmp_path / "out.raw").read_text().splitlines()) == 20
+    assert (await shell.json(line))["messages"] == 20
+    counted = json.loads(await shell.run("traffic 'a.>' --interval 50ms --count 1 --json"))
+    assert counted["messages"] == 0
+    assert "Requests" in await shell.run("traffic --interval 50ms --count 1")
+
+
+async def test_top_audit_and_cheat(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    shell = Shell((await start(_SYSTEM)).url)
+    assert "jetlake command" in await shell.run(f"top here --max-refresh 2 --interval 50ms {_AS_SYSTEM}")
+    assert "does not answer" in await shell.run(f"top nope {_AS_SYSTEM}", status=EXIT_FAILED)
+    await shell.run(f"audit gather --output {tmp_path / 'audit.zip'} {_AS_SYSTEM}")
+    assert "9 reports checked, 0 faults found" in await shell.run(f"audit analyze {tmp_path / 'audit.zip'}")
+    (tmp_path / "bad.zip").write_text("x")
+    assert "is no archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
+    assert "jetlake kv put PRICES tea 42\n" in await shell.run("cheat kv")
+    assert "kv\n" in await shell.run("cheat --sections")
+    assert "no examples of 'nothing'" in await shell.run("cheat nothing", status=EXIT_USAGE)
+
+
+async def test_account_reports_backup_and_restore(shell, tmp_path):
+    for name in ("A", "B"):
+        await shell.run(f"stream add {name} --subjects {name} --defaults")
+        await shell.run(f"pub {name} x -J")
+    await shell.run("stream add M --subjects m --storage memory --defaults")
+    assert "jetlake command" in await shell.run("account report connections --sort uptime")
+    assert (await shell.json("account report conn --subject nobody.here")) == []
+    assert (await shell.json("account report statistics"))[0]["conns"] >= 1
+    assert "Server Statistics" in await shell.run("a report stats")
+    out = await shell.run(f"account backup {tmp_path / 'all'} --force")
+    assert out == f"Backed up 2 streams to {tmp_path / 'all'}\n  M: streams in memory have no backup\n"
+    assert "exist already: A, B" in await shell.run(f"account restore {tmp_path / 'all'}", status=EXIT_FAILED)
+    for name in ("A", "B"):
+        await shell.run(f"stream rm {name} --force")
+    assert await shell.run(f"account restore {tmp_path / 'all'}") == "Restored 2 streams: A, B\n"
+    assert (await shell.json("stream state B"))["messages"] == 1
+    await shell.run(f"account backup {tmp_path / 'more'} --force --critical-warnings", status=EXIT_FAILED)
+    assert "has no backups" in await shell.run(f"account restore {tmp_path / 'all' / 'A'}", status=EXIT_FAILED)
+
+
+async def test_buckets(shell):
+    await shell.run("kv add B --storage m --republish-source '$KV.B.>' --republish-destination 'copy.>' --history 5")
+    config = (await shell.json("stream info KV_B"))["config"]
+    assert (config["storage"], config["republish"]["dest"]) == ("memory", "copy.>")
+    await shell.run("kv put B tea 1")
+    await shell.run("kv put B milk 2")
+    await shell.run("kv del B milk -f")
+    out = await shell.run("kv ls B -v")
+    assert "tea" in out
+    assert "Value" not in out
+    assert "Value" in await shell.run("kv ls B -v --display-value")
+    assert "tea" in await shell.run("kv watch B --no-deletes --count 1")
+    assert "DELETE B > milk" in await shell.run("kv watch B --revision 3 --count 1")
+    assert "bucket name is missing" in await shell.run("kv info", status=EXIT_USAGE)
+    said = await shell.run("kv add C --republish-source a", status=EXIT_USAGE)
+    assert "need --republish-destination" in said
+
+
+async def test_object_stores_are_edited_and_objects_replaced(shell, tmp_path):
+    await shell.run("object add FILES --storage m")
+    await shell.run("object edit FILES --ttl 1h --description mine --compress")
+    config = (await shell.json("stream info OBJ_FILES"))["config"]
+    assert (config["max_age"], config["description"], config["compression"]) == (3600 * 10**9, "mine", "s2")
+    assert "nothing to change" in await shell.run("object edit FILES", status=EXIT_USAGE)
+    file = tmp_path / "one.txt"
+    file.write_text("content")
+    await shell.run(f"object put FILES {file} --no-progress")
+    _, asked = await shell.answer(f"object put FILES {file}", "n", status=EXIT_FAILED)
+    assert "Replace FILES > one.txt?" in asked
+    await shell.run(f"object put FILES {file} -f")
+    assert "object store name is missing" in await shell.run("obj info", status=EXIT_USAGE)
+
+
+async def test_a_service_is_served_and_asked(shell):
+    serving = await shell.start("micro serve demo --count 2 -H Kind:test", b"Listening")
+    assert await shell.run("micro req demo.echo hello") == "Kind: test\n\nhello\n"
+    assert "demo" in await shell.run("micro ls")
+    assert await shell.run("micro req demo.echo hello --raw") == "hello\n"
+    assert await output_of(serving) == "Handling request on subject demo.echo\n" * 2
