@@ -414,10 +414,11 @@ def _read_unsynced(folder: ConsumerFolder) -> bytes | None:
 def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
     """Check that a folder belongs to the name, so that no two folders claim one stream or consumer."""
     found, expected = folder.path.name, folder_name(name)
+    if found == expected:
+        return
     # A store that was moved from another system may have the other form, as long as this system's is not there too.
-    moved = found in folder_names(name) and not folder.disk.is_folder(folder.path.with_name(expected))
-    if found != expected and not moved:
-        raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
+    if found not in folder_names(name) or folder.disk.is_folder(folder.path.with_name(expected)):
+        raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {expected}")
 
 
 def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
