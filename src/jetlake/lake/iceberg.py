@@ -311,9 +311,6 @@ class IcebergTable:
             source, transform = transforms.get(name, (name, IdentityTransform()))
             parts.append(PartitionField(schema.find_field(source).field_id, 1000 + number, transform, name))
         order = SortOrder(SortField(schema.find_field("sequence").field_id, IdentityTransform()))
-        unmeasured = {
-            f"write.metadata.metrics.column.{schema.find_column_name(id_)}": "none" for id_ in unmeasured_ids(schema)
-        }
         self.catalog.create_namespace_if_not_exists(self.address.identifier[:-1])
         return self.catalog.create_table(
             self.address.identifier,
@@ -321,7 +318,7 @@ class IcebergTable:
             location=self.address.location,
             partition_spec=PartitionSpec(*parts),
             sort_order=order,
-            properties={**_PROPERTIES, **unmeasured, f"{ARCHIVE}.{self.archive}": stream},
+            properties={**_PROPERTIES, **_unmeasured(schema), f"{ARCHIVE}.{self.archive}": stream},
         )
 
     def evolve(self, columns: pa.Schema) -> Table:
@@ -528,6 +525,13 @@ class IcebergTable:
 def _union(change: Any, wanted: Any) -> None:
     with change.update_schema() as update:
         update.union_by_name(wanted)
+    change.set_properties(_unmeasured(change.table_metadata.schema()))
+
+
+def _unmeasured(schema: Any) -> dict[str, str]:
+    """Return the table's properties for columns without statistics."""
+    names = (schema.find_column_name(id_) for id_ in unmeasured_ids(schema))
+    return {f"write.metadata.metrics.column.{name}": "none" for name in names}
 
 
 def _told(schema: Any) -> str:

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
-    ("kind", "format_name"), [("embedded", "parquet"), ("nats-server", "delta")], indirect=["kind"]
+    ("kind", "format_name"),
+    [("embedded", "parquet"), ("nats-server", "delta"), ("embedded", "iceberg")],
+    indirect=["kind"],
 )
 def test_every_sequence_comes_once_from_lake_or_stream(spark, own_server, run_on, tmp_path, format_name):
     admin = own_server.admin()

@@ -78,8 +78,8 @@ class SourceOptions:
         text,
         "",
         "none",
-        "Folder of an archive of the stream (`jetlake pipeline archive`, Parquet or Delta): a batch read takes what is "
-        "archived from there and the rest from the stream. Every executor must reach it.",
+        "Folder of an archive of the stream (`jetlake pipeline archive`, Parquet, Delta or Iceberg): a batch read "
+        "takes what is archived from there and the rest from the stream. Every executor must reach it.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",

@@ -150,6 +150,11 @@ def _archive(pipeline: Any, settings: PipelineSettings) -> str:
             f"a declarative pipeline writes {_TABLES[pipeline.format]} tables only with Spark's own "
             f"{_TABLES[pipeline.format]}: choose another format"
         )
+    if pipeline.payload is not None:
+        raise ConfigError(
+            "a declarative pipeline has no place for messages whose payloads do not fit: leave out --payload, and "
+            "decode column data in a step of its own"
+        )
     if pipeline.partitioning.columns:
         raise ConfigError(
             f"a declarative pipeline can't cut its files into folders by {pipeline.partitioning}: add --by none"

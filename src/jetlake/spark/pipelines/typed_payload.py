@@ -136,12 +136,17 @@ def check_growth(known_ddl: str, wanted_ddl: str, what: str, *, widens: bool = T
         ConfigError: a field is gone, or has a type that does not hold all of its values; names both schemas.
     """
     known, wanted = StructType.fromDDL(known_ddl), StructType.fromDDL(wanted_ddl)
-    reason = _breaks(known, wanted, "value", widens)
+    reason = breach(known, wanted, widens=widens)
     if reason:
         raise ConfigError(
             f"{what} can't go on with another schema: {reason}. It has {known.simpleString()}; given is "
             f"{wanted.simpleString()}. Keep the fields and their types, or begin a new archive"
         )
+
+
+def breach(known: DataType, wanted: DataType, *, widens: bool = True) -> str:
+    """Return what is gone or changed in the wanted type; empty when every known value is one of it."""
+    return _breaks(known, wanted, "value", widens)
 
 
 def _breaks(known: DataType, wanted: DataType, path: str, widens: bool) -> str:

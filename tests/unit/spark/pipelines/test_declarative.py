@@ -14,6 +14,7 @@ from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sinks import Target
 from jetlake.spark.pipelines.sql import SqlPipeline
 from jetlake.spark.pipelines.sql_file import parse_sql_file
+from jetlake.spark.pipelines.typed_payload import TypedPayload
 
 SETTINGS = PipelineSettings(
     connection={"servers": "nats://a:4222", "auth.user": "me", "auth.password": "hush", "auth.credsSecret": "SECRET"}
@@ -82,6 +83,8 @@ def test_files_go_where_they_were_asked_for_and_never_beside_an_archive_of_ours(
     ("pipeline", "complaint"),
     [
         (Archive("ORDERS", "/lake", "delta"), "Delta"),
+        (Archive("ORDERS", "/lake", "iceberg"), "Iceberg"),
+        (Archive("ORDERS", "/lake", payload=TypedPayload("json", "id int")), "leave out --payload"),
         (Archive("ORDERS", "/lake"), "by date,subject:1: add --by none"),
         (
             SqlPipeline(parse_sql_file("f.yml", SQL.replace('/lake/orders"}', '/lake/orders", partition_by: id}'))),
