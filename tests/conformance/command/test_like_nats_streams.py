@@ -22,7 +22,7 @@ async def test_streams_are_added_with_the_options_of_nats(shell, tmp_path):
         "stream add S --subjects s.> --defaults --transform-source s.> --transform-destination t.> "
         "--republish-source t.> --republish-destination copy.> --republish-headers --retention workq "
         "--limit-consumer-inactive 1h --limit-consumer-max-pending 100 --discard-per-subject --max-msgs-per-subject 5 "
-        "--allow-msg-ttl --subject-del-markers-ttl 1m"
+        "--allow-msg-ttl --subject-del-markers-ttl 1m --no-deny-delete --no-deny-purge --no-allow-counter"
     )
     config = (await shell.json("stream info S"))["config"]
     assert config["allow_direct"] is True

@@ -88,7 +88,9 @@ _OPTIONS = (
         "--flow-control", is_flag=True, default=None, help="Push: pause when the subscriber does not keep up."
     ),
     click.option("--bps", "rate_limit_bps", type=int, metavar="N", help="Push: rate limit in bits per second."),
-    click.option("--headers-only", is_flag=True, default=None, help="Deliver headers without payloads."),
+    click.option(
+        "--headers-only/--no-headers-only", "headers_only", default=None, help="Deliver headers without payloads."
+    ),
     click.option("--inactive-threshold", type=DURATION, help="Delete the consumer after this long without use."),
     click.option(
         "--replicas",

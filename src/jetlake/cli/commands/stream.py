@@ -70,15 +70,19 @@ _OPTIONS = (
     click.option("--ack/--no-ack", "ack", default=None, help="Acknowledge publishes."),
     click.option("--allow-direct/--no-allow-direct", "allow_direct", default=None, help="Answer direct gets."),
     click.option("--allow-rollup/--no-allow-rollup", "allow_rollup_hdrs", default=None, help="Allow roll-ups."),
-    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow TTLs per message."),
+    click.option("--allow-msg-ttl/--no-allow-msg-ttl", "allow_msg_ttl", default=None, help="Allow TTLs per message."),
     click.option(
-        "--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Make each subject a counter."
+        "--allow-counter/--no-allow-counter", "allow_msg_counter", default=None, help="Make each subject a counter."
     ),
-    click.option("--allow-batch", "allow_atomic", is_flag=True, default=None, help="Allow atomic batches."),
-    click.option("--allow-fast-batch", "allow_batched", is_flag=True, default=None, help="Allow fast batches."),
-    click.option("--allow-schedules", "allow_msg_schedules", is_flag=True, default=None, help="Allow schedules."),
-    click.option("--deny-delete", is_flag=True, default=None, help="Refuse to delete messages, for good."),
-    click.option("--deny-purge", is_flag=True, default=None, help="Refuse to purge, for good."),
+    click.option("--allow-batch/--no-allow-batch", "allow_atomic", default=None, help="Allow atomic batches."),
+    click.option("--allow-fast-batch/--no-allow-fast-batch", "allow_batched", default=None, help="Allow fast batches."),
+    click.option(
+        "--allow-schedules/--no-allow-schedules", "allow_msg_schedules", default=None, help="Allow schedules."
+    ),
+    click.option(
+        "--deny-delete/--no-deny-delete", "deny_delete", default=None, help="Refuse to delete messages, for good."
+    ),
+    click.option("--deny-purge/--no-deny-purge", "deny_purge", default=None, help="Refuse to purge, for good."),
     click.option("--compression", type=click.Choice(["none", "s2"]), help="Compression of stored blocks."),
     click.option("--first-sequence", "first_seq", type=int, metavar="N", help="Sequence of the first message."),
     click.option("--mirror", metavar="STREAM", help="Create a mirror of this stream."),
