@@ -52,7 +52,7 @@ def build_app(
     Args:
         collector: what everybody sees; None when nothing is shown without a login.
         is_public: whether everybody may see it; if not, only the user as whom it is connected.
-        connect: opens a connection as a user who logs in; None = nobody can, and the pages only read.
+        connect: opens a connection as a user who logs in; None = there are no logins, and the pages only read.
         domain: the JetStream domain, if not the server's own.
         hosts: names under which the page may be asked for besides addresses of this machine; a page of another site
             whose name was made to point here is refused by this.
@@ -146,7 +146,7 @@ async def prepare(api: ServerApi, kind: str, given: dict[str, Any]) -> Prepared:
     """Return a change, looked up and checked, and not run.
 
     Args:
-        api: the connection of whoever wants it.
+        api: the user's connection.
 
     Raises:
         InvalidOptionError: there is no such change, or its arguments don't fit.

@@ -54,7 +54,7 @@ async def key_history(api: ServerApi, bucket: str, key: str) -> dict[str, Any]:
 
 
 def _prefix(stream: Stream, bucket: str) -> str:
-    """Return what the subjects begin with: a mirror holds those of its origin."""
+    """Return what the subjects begin with: a mirror holds its origin's subjects."""
     mirror = stream.config.mirror
     return f"$KV.{bucket if mirror is None else mirror.name.removeprefix(KV_PREFIX)}."
 
@@ -150,7 +150,7 @@ async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
         before, revision = "", 0
 
     async def run() -> Done:
-        # What was shown is what is replaced: a value that somebody put meanwhile stays.
+        # Only the shown revision is replaced: a newer value stays.
         number = await (bucket.update(wanted.key, value, revision) if revision else bucket.create(wanted.key, value))
         return Done(f"Stored {wanted.key} as revision {number:,}.")
 

@@ -16,7 +16,7 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_dura
 
 @dataclass(frozen=True)
 class Done:
-    """What was done, in a sentence, and a file that came of it."""
+    """The outcome in a sentence, and a resulting file."""
 
     text: str
     file: Path | None = None
@@ -25,7 +25,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a person confirms. What runs is this very value: nothing is asked or computed anew in between."""
+    """What a person confirms. What runs is this very value: nothing is asked or computed again in between."""
 
     title: str
     """What is done, as a heading."""

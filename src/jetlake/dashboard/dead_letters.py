@@ -28,7 +28,7 @@ _NAMES = ("Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "
 
 
 async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, Any]:
-    """Return the streams whose newest message is a dead letter, and those that could not be looked into."""
+    """Return the streams whose newest message is a dead letter, and the streams that could not be read."""
     holding = [info for info in infos if info.state.messages]
     holding.sort(key=lambda info: not any(sound in info.config.name.lower() for sound in _SOUNDS))
     rows, unread = [], []

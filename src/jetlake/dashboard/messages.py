@@ -44,7 +44,7 @@ class Preview(StoredMessage, frozen=True, kw_only=True):
 
 
 def preview(message: StoredMessage, payload_bytes: int = PREVIEW_BYTES) -> Preview:
-    """Cut a message to what is shown of it, with so many bytes of its payload."""
+    """Cut a message to the shown part, with at most this many bytes of its payload."""
     header = message.header
     if len(header) > PREVIEW_BYTES:
         header = header[: max(header.rfind(b"\r\n", 0, PREVIEW_BYTES), 0)] + b"\r\n\r\n"
@@ -114,7 +114,7 @@ class MessagePages:
         while end > first and len(found) < limit:
             start = max(first, end - width)
             part = await self.onwards(start, limit + 1, end)
-            if len(part) > limit:  # only a window wider than the limit can hold so many
+            if len(part) > limit:  # only a window wider than the limit can hold more
                 width = max(limit, width // 4)
                 continue
             found, end = part + found, start
@@ -171,7 +171,7 @@ async def _newest(stream: Stream, subject: str, payload_bytes: int) -> Preview |
 
 
 HITS_MAX = 200
-"""After so many hits a search ends, and says from where on it can go on."""
+"""A search ends after this many hits, and returns where it can continue."""
 WINDOW = 64
 """How many messages are asked for at a time."""
 _BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -333,7 +333,7 @@ def message_routes(viewers: Viewers) -> list[Route]:
     async def payload(request: Request) -> Response:
         stream, sequence = await stream_of(request), _sequence(request)
         message = await stream.get(sequence, direct=False)
-        # Never shown by the browser itself: a payload may be a page of somebody else.
+        # Never shown by the browser itself: a payload may be a hostile page.
         headers = {"content-disposition": f'attachment; filename="{_file_name(stream.name)}-{sequence}"'}
         return Response(message.payload, media_type="application/octet-stream", headers=headers)
 

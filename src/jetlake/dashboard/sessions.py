@@ -86,7 +86,7 @@ class Session:
         self.files: OrderedDict[str, Path] = OrderedDict()
         """Files that came of changes, each in a folder of its own, until they are downloaded."""
         self.streams: set[asyncio.Event] = set()
-        """Answers that go on as long as the session: each ends when its event is set."""
+        """Answers that last as long as the session: each ends when its event is set."""
 
     def keep(self, prepared: Prepared, size: int) -> str:
         """Keep a change until it is confirmed, and give the id to confirm it by. The oldest of too many are dropped.
@@ -114,7 +114,7 @@ class Session:
         return file_id
 
     async def remove_files(self, most: int = 0) -> None:
-        """Remove files, the oldest first, until there are so many."""
+        """Remove files, the oldest first, down to the limit."""
         while len(self.files) > most:
             _, file = self.files.popitem(last=False)
             await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
@@ -198,7 +198,7 @@ class Sessions:
             await self._end_some()
 
     async def _collector(self, api: ServerApi) -> Collector:
-        """Return the shared collector to those who may see it, for its history is longer; else one of the session."""
+        """Return the shared collector, whose history is longer, to users who may see it; else one of the session."""
         if self._shared is not None:
             mine, its = await _identity(api), await _identity(self._shared.api)
             if mine is not None and its is not None and self._may_share(mine, its):
@@ -239,7 +239,7 @@ class Sessions:
         for session in [one for one in self._sessions.values() if one.is_over(now_s)]:
             await self.end(session)
         while len(self._sessions) > SESSIONS_MAX:
-            # Many logins of one user end sessions of that user, not those of others.
+            # Many logins of one user end sessions of that user, not of others.
             numbers = Counter(one.user for one in self._sessions.values())
             most = max(numbers.values())
             await self.end(next(one for one in self._sessions.values() if numbers[one.user] == most))
@@ -292,7 +292,7 @@ class LoginLimit:
         return max(self._left_s(failures, PEER_FAILURES_MAX), self._left_s(self._all, ALL_FAILURES_MAX))
 
     def _left_s(self, failures: deque[float], most: int) -> float:
-        """Return the time until one of so many failures is old enough."""
+        """Return the time until one of the failures is old enough."""
         return max(0.0, failures[-most] + PERIOD_S - self._now_s()) if len(failures) >= most else 0.0
 
     def attempt(self, peer: str) -> Callable[[], None]:

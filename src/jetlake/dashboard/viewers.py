@@ -27,7 +27,7 @@ class Viewer:
     """What a request sees, and through whose connection it asks.
 
     Args:
-        session: None for somebody who did not log in.
+        session: None without a login.
     """
 
     def __init__(self, collector: Collector, api: ServerApi, session: Session | None) -> None:
@@ -41,13 +41,13 @@ class Viewers:
 
     Args:
         shared: what everybody sees; None when nothing is shown without a login.
-        sessions: None when nobody can log in.
+        sessions: None without logins.
     """
 
     def __init__(self, shared: Collector | None, sessions: Sessions | None) -> None:
         self.shared = shared
         self.sessions = sessions
-        # By user, or by address of those who did not log in; the event of each stream ends it, the oldest first.
+        # By user, or by address without a login; the event of each stream ends it, the oldest first.
         self._streams: dict[tuple[str, str], dict[asyncio.Event, None]] = {}
 
     async def session(self, request: Request) -> Session | None:

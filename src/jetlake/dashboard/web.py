@@ -158,7 +158,7 @@ _SECURITY_HEADERS = [
 
 
 class Guard:
-    """Wraps the application: what comes under a foreign name or from a page of another site does not reach it.
+    """Wraps the application: requests under a foreign name or from a page of another site do not reach it.
 
     Args:
         hosts: names under which the pages may be asked for besides addresses of this machine.

@@ -36,7 +36,7 @@ class ApiStats(Value, frozen=True):
     total: Count = always(0)
     """Requests so far."""
     errors: Count = always(0)
-    """Those that were refused."""
+    """Refused requests."""
     inflight: Count = 0
     """Those under way."""
 

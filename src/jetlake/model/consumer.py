@@ -21,7 +21,7 @@ class ConsumerConfig(Value, frozen=True):
     """
 
     durable_name: str = ""
-    """Name of a consumer that stays when nobody uses it. Default: ephemeral."""
+    """Name of a consumer that stays while it is unused. Default: ephemeral."""
     name: str = ""
     """Name; equal to `durable_name` if both are given. Default: chosen by the server."""
     description: str = ""
@@ -166,7 +166,7 @@ class ConsumerInfo(Value, frozen=True):
     cluster: ClusterInfo | None = None
     """Which servers hold it."""
     push_bound: bool = False
-    """Whether somebody subscribes to the deliver subject."""
+    """Whether the deliver subject has a subscription."""
     paused: bool = False
     """Whether it is paused."""
     pause_remaining: Nanoseconds = 0

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When a stream lets go of a message; its limits apply in every case."""
+    """When a stream removes a message; its limits apply in every case."""
 
     LIMITS = "limits"
     """Only its limits remove messages."""
@@ -97,7 +97,7 @@ class AckPolicy(StrEnum):
     EXPLICIT = "explicit"
     """Every message has its own."""
     FLOW_CONTROL = "flow_control"
-    """The answers to flow control acknowledge what was sent before (push consumers of server 2.14 and later)."""
+    """The answers to flow control acknowledge all messages before (push consumers of server 2.14 and later)."""
 
 
 class ReplayPolicy(StrEnum):

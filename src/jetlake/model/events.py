@@ -124,7 +124,7 @@ class ConsumerActionAdvisory(Event, frozen=True, tag=_ADVISORY + "consumer_actio
 
 
 class ConsumerPauseAdvisory(Event, frozen=True, tag=_ADVISORY + "consumer_pause"):
-    """A consumer was paused or goes on. Subject: `ADVISORY.CONSUMER.PAUSE.<stream>.<consumer>`."""
+    """A consumer was paused or resumed. Subject: `ADVISORY.CONSUMER.PAUSE.<stream>.<consumer>`."""
 
     stream: str = always("")
     """Name of the stream."""
@@ -133,7 +133,7 @@ class ConsumerPauseAdvisory(Event, frozen=True, tag=_ADVISORY + "consumer_pause"
     paused: bool = always(False)
     """Whether it is paused now."""
     pause_until: Timestamp = always(ZERO_TIME)
-    """Until when; the zero time when it goes on."""
+    """Until when; the zero time when it resumed."""
     domain: str = ""
     """The JetStream domain."""
 
@@ -318,7 +318,7 @@ class RestoreComplete(Event, frozen=True, tag=_ADVISORY + "restore_complete"):
 
 
 class ServiceLatency(Event, frozen=True, tag="io.nats.server.metric.v1.service_latency"):
-    """A request to a service of another account was answered, or not. Subject: that of the export's `latency`."""
+    """A request to a service of another account was answered, or not. Subject: the export's `latency` subject."""
 
     status: Count = always(200)
     """200, or as HTTP has it for what went wrong."""

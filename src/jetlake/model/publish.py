@@ -20,7 +20,7 @@ class PubAck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     domain: str = ""
     """The JetStream domain of the stream."""
     seq: Sequence = always(0)
-    """The message's sequence; of a duplicate, that of the first one; of a batch, that of its last message."""
+    """The message's sequence; of a duplicate, the first one's; of a batch, its last message's."""
     duplicate: bool = False
     """The stream had a message with this id already and stored nothing."""
     val: str = ""

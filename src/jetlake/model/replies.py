@@ -255,7 +255,7 @@ class ConsumerPauseReply(Value, frozen=True, tag_field="type", tag=_API + "consu
     paused: bool = always(False)
     """Whether it is paused now."""
     pause_until: Timestamp = always(ZERO_TIME)
-    """Until when; the zero time when it goes on."""
+    """Until when; the zero time when it resumed."""
     pause_remaining: Nanoseconds = 0
     """For how much longer, nanoseconds."""
 
@@ -275,7 +275,7 @@ class PendingMessage(Value, frozen=True):
     deliveries: Count = always(0)
     """How often it was delivered."""
     state: str = always("in_flight")
-    """`in_flight`: a client has it; `delayed`: it was refused with a delay; `queued`: it is to be delivered again."""
+    """`in_flight`: a client has it; `delayed`: it was refused with a delay; `queued`: it waits for redelivery."""
     due: Timestamp = always(ZERO_TIME)
     """When it is delivered again without an acknowledgement."""
 

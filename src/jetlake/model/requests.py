@@ -1,4 +1,4 @@
-"""The bodies of API requests. Those that a server reads strictly refuse fields that are not listed here."""
+"""The bodies of API requests. Strictly read ones refuse fields that are not listed here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class StreamCreateRequest(StreamConfig, frozen=True):
-    """`STREAM.CREATE` and `STREAM.UPDATE`: the whole configuration; what is left out gets its default."""
+    """`STREAM.CREATE` and `STREAM.UPDATE`: the whole configuration; omitted fields get their defaults."""
 
     pedantic: bool = False
     """Refuse what would otherwise be corrected in silence. Default: false."""
@@ -162,7 +162,7 @@ class ConsumerListRequest(Value, frozen=True):
 
 
 class ConsumerPauseRequest(Value, frozen=True):
-    """`CONSUMER.PAUSE`; without a time, or with one that is past, the consumer goes on."""
+    """`CONSUMER.PAUSE`; without a time, or with one that is past, the consumer resumes."""
 
     pause_until: Timestamp | None = None
     """Deliver nothing before this time."""
@@ -188,7 +188,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     batch: Int64 = 0
     """Most messages to send. Default 1."""
     expires: Nanoseconds = 0
-    """How long the request waits, nanoseconds. Default 0: until it is filled or nobody listens."""
+    """How long the request waits, nanoseconds. Default 0: until it is filled or its inbox has no interest."""
     no_wait: bool = False
     """Send what there is and end; with `expires`, wait for the first message."""
     max_bytes: Int64 = 0

@@ -132,7 +132,7 @@ def check_version(version: str) -> str:
 
 
 def discovery_subject(verb: str, name: str = "", instance: str = "") -> str:
-    """Build the subject of PING, INFO or STATS: of all services, those of a name, or one instance.
+    """Build the subject of PING, INFO or STATS: of all services, the instances of a name, or one instance.
 
     Raises:
         InvalidOptionError: an instance without the name of its service.

@@ -10,7 +10,7 @@ __all__ = ["Steps", "finish"]
 Result = TypeVar("Result")
 
 Steps = Generator[None, None, Result]
-"""Work that gives way at every `yield`; whatever it works on may have changed when it goes on."""
+"""Work that gives way at every `yield`; whatever it works on may have changed when it continues."""
 
 
 def finish(steps: Steps[Result]) -> Result:

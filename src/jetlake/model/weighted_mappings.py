@@ -29,7 +29,7 @@ class MappingOptions(Struct, frozen=True, kw_only=True):
     source: str
     """The subject or pattern that messages are published to."""
     destinations: tuple[MappingDestination, ...]
-    """What is left of 100 percent keeps its subject; it is dropped when the source is among the destinations."""
+    """The rest of 100 percent keeps its subject; it is dropped when the source is among the destinations."""
 
 
 class WeightedMappings:
@@ -57,7 +57,7 @@ class WeightedMappings:
     def apply(self, subject: bytes) -> bytes | None:
         """Return the subject that a message goes to, its own without a mapping; None = the message is dropped.
 
-        The mapping of exactly this subject wins over those of patterns, of which the first counts.
+        The mapping of exactly this subject wins over mappings of patterns, of which the first counts.
         """
         shares = self._literals.get(subject)
         if shares is None:

@@ -98,7 +98,7 @@ class Tracing:
     # Handling
 
     def traced_handler(self, handler: Callable[[Any], T]) -> Callable[[Any], T]:
-        """Wrap a handler of messages or requests: it runs in a span, under that of the message's publisher."""
+        """Wrap a handler of messages or requests: it runs in a span, under the span of the message's publisher."""
         if iscoroutinefunction(handler):
 
             @wraps(handler)
@@ -127,7 +127,7 @@ class Tracing:
 
     @contextmanager
     def handling(self, message: Message | ServiceRequest) -> Iterator[Span]:
-        """Run a block in the span of a message that is handled, for those who iterate over messages."""
+        """Run a block in the span of a message that is handled, for code that iterates over messages."""
         work = self._receive(message)
         try:
             with work.current():
@@ -256,5 +256,5 @@ def with_context(headers: Headers | Mapping[str, str | list[str]] | None, contex
 
 
 def context_of(headers: Headers) -> Context:
-    """Return the context that came with a message; that of the caller when there is none."""
+    """Return the context in a message's headers, or the caller's when there is none."""
     return propagate.extract(headers, getter=_ANY_CASE)

@@ -16,7 +16,7 @@ class ManualClock:
     """Wall time of a server that stands still until it is moved; never backwards.
 
     It moves what the server decides by time, and nothing else: `asyncio.sleep`, `time.sleep` and the time-outs of
-    clients go on by the real time.
+    clients continue in real time.
 
     Args:
         start_ns: where it begins, nanoseconds since 1970.
@@ -31,7 +31,7 @@ class ManualClock:
         return self._now_ns
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Move on by so many seconds, and let everyone who asked know.
+        """Advance by `seconds`, and notify every listener.
 
         Raises:
             ValueError: time does not go back.

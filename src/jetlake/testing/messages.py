@@ -33,7 +33,7 @@ async def make_stream(
     payload: Payload = b"message",
     **options: Any,
 ) -> Stream:
-    """Return a stream with so many messages, on its first subject with wildcards replaced by `test`.
+    """Return a stream with `count` messages, on its first subject with wildcards replaced by `test`.
 
     Args:
         subjects: what it captures. Default: `name.>`.

@@ -84,7 +84,7 @@ def loop_of(request: pytest.FixtureRequest) -> str | None:
 
     None for a plain test, and for a method of a `unittest.TestCase`, which makes its loop behind the fixtures.
 
-    An `async def` test that nobody runs fails, with what to set; so does one that anyio runs on trio.
+    An `async def` test without a runner fails, with what to set; so does one that anyio runs on trio.
     """
     if not inspect.iscoroutinefunction(getattr(request, "function", None)):
         return None
@@ -111,7 +111,7 @@ def _default_loop_scope(config: pytest.Config) -> str:
 def jetlake_clock(pytestconfig: pytest.Config) -> ManualClock:
     """The time of the server: `jetlake_clock.advance(30)` makes redeliveries, expiries and heartbeats due.
 
-    It is the server's alone: `asyncio.sleep`, `time.sleep` and the time-outs of clients go on by the real time.
+    It is the server's alone: `asyncio.sleep`, `time.sleep` and the time-outs of clients continue in real time.
     """
     from jetlake.testing.clock import ManualClock
 

@@ -217,10 +217,10 @@ class Board:
         try:
             row.series.load(kept["series"])
         except ValueError:
-            pass  # of a version with other ranges: the history begins anew
+            pass  # of a version with other ranges: the history starts over
 
     def dump(self, time_s: float) -> dict[str, Any]:
-        """Return the long histories, for a later run; of what was not seen yet, as they were loaded.
+        """Return the long histories, for a later run; unused ones as they were loaded.
 
         Histories of streams and consumers that are not seen again end with their time.
         """
@@ -427,7 +427,7 @@ class Board:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return a text of at most so many characters, the last of which says that there were more."""
+    """Return a text of at most `length` characters, the last of which is an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

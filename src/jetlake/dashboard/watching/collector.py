@@ -28,13 +28,13 @@ SUBJECTS_MAX = 1000
 UNWATCHED_S = 5.0
 """Time between samples while no page is open."""
 REST_FACTOR, UNWATCHED_REST_FACTOR = 4, 20
-"""A sample is followed by a rest of at least so many times its own duration: many streams are asked for less often."""
+"""A sample is followed by a rest of at least this multiple of its duration: many streams are sampled less often."""
 REFUSED_S = 10.0
 """Time until a server is asked again that refused to answer, and has put it into its log."""
 DENIED_S = 60.0
 """The same for the consumers of one stream that the user may not list."""
 GAP_FACTOR = 4
-"""Samples further apart than so many intervals leave a gap."""
+"""Samples further apart than this many intervals leave a gap."""
 SAVE_S = 60.0
 """Time between two writes of the history."""
 
@@ -81,7 +81,7 @@ class Collector:
         self._saved_s = time.monotonic()
 
     async def start(self) -> None:
-        """Listen to events, take the first sample, and go on sampling."""
+        """Listen to events, take the first sample, and continue sampling."""
         # Not the audit of API calls: the collector's own requests would fill it.
         for subject in ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.METRIC.>"):
             await self.api.client.subscribe(subject, callback=self._on_event)
@@ -274,7 +274,7 @@ class HistoryFile:
         self._path = path
 
     def load(self) -> dict[str, Any]:
-        """Return what was saved last, by stream and consumer; nothing when it can't be read."""
+        """Return the last saved state, by stream and consumer; nothing when it can't be read."""
         try:
             if self._path.stat().st_size > _BYTES_MAX:
                 return {}
@@ -286,7 +286,7 @@ class HistoryFile:
         return {key: {"created": kept.created, "series": kept.series} for key, kept in content.kept.items()}
 
     def save(self, histories: dict[str, Any]) -> None:
-        """Replace what was saved before: readers see the old file or the new one."""
+        """Replace the saved file: readers see the old one or the new one."""
         aside = self._path.with_name(self._path.name + ".tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ class _Ring:
     def add(self, value: float, since_s: float | None, time_s: float) -> None:
         slot, size = int(time_s // self._step_s), len(self._means)
         if slot < self._last - 1:
-            self._forget()  # the clock was set back: what was sampled in its future can't be told from what comes
+            self._forget()  # the clock was set back: samples from its future can't be distinguished from new ones
         if slot <= self._last:
             at = self._last % size
             self._number += 1
@@ -123,7 +123,7 @@ class Timeline:
         return self._rings.get(name, self._rings[LIVE]).window(now_s)
 
     def means(self, now_s: float) -> list[float]:
-        """Return what was sampled in the last five minutes, without the gaps."""
+        """Return the samples of the last five minutes, without the gaps."""
         return [value for value in self.window(LIVE, now_s)["mean"] if value is not None]
 
     def dump(self) -> dict[str, tuple[int, bytes, bytes]]:
@@ -178,7 +178,7 @@ class Timelines:
 
 
 class Rate:
-    """How fast a counter grows, from its two latest readings; a counter that went back starts anew."""
+    """How fast a counter grows, from its two latest readings; a counter that went back starts over."""
 
     __slots__ = ("_count", "_time_s", "per_second")
 

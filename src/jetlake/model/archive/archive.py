@@ -41,7 +41,7 @@ class _Format(Protocol):
         ...
 
     def finish(self) -> Iterator[Item]:
-        """Yield what is left at the end of the archive.
+        """Yield the remaining items at the end of the archive.
 
         Raises:
             DecodeError: the archive is not whole.
@@ -84,7 +84,7 @@ class ArchiveReader:
             yield from self._format.feed(block)
 
     def finish(self) -> Iterator[Item]:
-        """Yield what is left once the last piece was taken.
+        """Yield the remaining items after the last piece.
 
         Raises:
             DecodeError: the archive is not whole.
@@ -131,7 +131,7 @@ class _Entries:
 
 
 def _check_range(state: StreamState) -> None:
-    """Check that a stream can have such a range of sequences, and so many messages in it.
+    """Check that a stream can have such a range of sequences, and this many messages in it.
 
     Raises:
         DecodeError: it cannot; in nats-server's words.
@@ -187,7 +187,7 @@ class ArchiveWriter:
         self._is_begun = False
 
     def add_state(self, state: StreamState, time_ns: int) -> None:
-        """Begin with the stream's state, whose `consumer_count` is that of the consumers that follow."""
+        """Begin with the stream's state, whose `consumer_count` counts the consumers that follow."""
         self._add(encode_entry(b"state.json", time_ns, 0, b"", encode(state)))
 
     def add_consumer(self, name: str, consumer: ConsumerEntry, time_ns: int) -> None:

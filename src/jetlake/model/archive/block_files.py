@@ -61,7 +61,7 @@ class _ConsumerMeta(msgspec.Struct):
 
 
 class BlockFiles:
-    """An archive of nats-server's own files: meta.inf first, then blocks, then those of the consumers."""
+    """An archive of nats-server's own files: meta.inf first, then blocks, then the consumers' files."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream

@@ -45,7 +45,7 @@ def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
 
 def suggestion(name: str, fields: Iterable[str]) -> str:
     """Return the field that a mistyped name may mean, or else all fields there are."""
-    from difflib import get_close_matches  # Only for those who mistyped.
+    from difflib import get_close_matches  # Only after a typing error.
 
     near = get_close_matches(name, fields, n=1, cutoff=0.7)
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(fields))}"

@@ -1,4 +1,4 @@
-"""The one JSON codec: Structs to bytes and back, with errors that say what was wrong.
+"""The one JSON codec: Structs to bytes and back, with errors that name the fault.
 
 A JSON null stands for a field that is not there, unknown fields are skipped (or named, when strict), and neither depth
 nor size of the input can hurt: nesting beyond the interpreter's limit and inputs over `INPUT_BYTES_MAX` are errors.

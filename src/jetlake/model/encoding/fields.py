@@ -34,7 +34,7 @@ Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A position in a stream or consumer; the first is 1 and 0 means none."""
 
 SEQUENCE_MAX = 2**59
-"""The highest sequence at which a stream may be made to begin or go on: records mark the four bits above those of a
+"""The highest sequence at which a stream may be made to begin or continue: records mark the four bits above those of a
 sequence, and no stream comes from here to there message by message."""
 
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, extra={"holds": "duration"})]

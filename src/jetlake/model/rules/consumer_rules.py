@@ -160,7 +160,7 @@ def check_consumer_update_in_steps(
     request of its own.
 
     Args:
-        is_deliver_subject_in_use: whether somebody subscribes to the old deliver subject, which must then stay.
+        is_deliver_subject_in_use: whether the old deliver subject has a subscription, so that it must stay.
 
     Raises:
         ApiError: the first rule that it breaks; 10012 for what cannot be changed.
@@ -207,7 +207,7 @@ def check_workqueue(
     Consumers that feed a mirror or source are free of them, and do not count as other consumers.
 
     Args:
-        others: the configurations of the stream's other consumers, or of those that may want the same messages.
+        others: the configurations of the stream's other consumers, or of consumers that may want the same messages.
         is_update: whether the consumer exists, in which case only its filters are looked at.
 
     Raises:

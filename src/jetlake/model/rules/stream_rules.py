@@ -88,7 +88,7 @@ def check_stream_create(config: StreamConfig, rules: StreamRules = ALONE) -> Str
 
 
 def check_stream_request(name_in_subject: str, config: StreamConfig) -> None:
-    """Check what comes first in a create request; the account's limits come next.
+    """Run the first checks of a create request; the account's limits come next.
 
     Raises:
         ApiError: 10056, 10128 or 10052.
@@ -163,7 +163,7 @@ def check_stream_change(old: StreamConfig, new: StreamConfig) -> StreamConfig:
     ):
         if is_forbidden:
             raise invalid_config(reason)
-    # A mirror may be let go, which makes it a stream of its own, but not changed.
+    # A mirror may be promoted to a stream of its own, but not changed.
     if new.mirror is not None and new.mirror != old.mirror:
         raise api_error(10055)
     for is_forbidden, reason in (
@@ -195,7 +195,7 @@ def check_consumers_within(
     """Check that an update's consumer limits leave room for the consumers that exist.
 
     Raises:
-        ApiError: 10069, naming those that do not fit.
+        ApiError: 10069, naming the fields that do not fit.
     """
     limits = new.consumer_limits
     threshold = limits.inactive_threshold if limits.inactive_threshold != old.consumer_limits.inactive_threshold else 0
