@@ -140,7 +140,6 @@ async def test_a_bad_file_does_not_replace_the_good_one(start, connect):
     server = await start(config, ["no_jetstream"], process=True)
     path = server.folder / "server.conf"
     if server.is_embedded:
-        await logged(server, "[WRN] ", "listen is ignored: this server joins hubs and accepts no leaf nodes")
         path.write_text(f"{config}trace_headers: true\n")
         server.process.send_signal(signal.SIGHUP)
         await logged(server, "[WRN] ", "trace_headers is ignored", "Reloaded server configuration")
