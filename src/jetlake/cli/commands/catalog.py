@@ -33,7 +33,6 @@ async def serve(session: Session, lake: Path, name: str, listen: str, login: boo
     from jetlake.lake.iceberg import CATALOG_FILE, open_catalog
     from jetlake.lake.rest import build_catalog_app
 
-    listening = listen_on(listen, "127.0.0.1:8181")
     file = (lake if lake.name == CATALOG_FILE else lake / CATALOG_FILE).absolute()
     if not name and not file.is_file():
         raise ConfigError(
@@ -57,8 +56,9 @@ async def serve(session: Session, lake: Path, name: str, listen: str, login: boo
         raise ConfigError(f"{session.target.shown} lets in every name: it has no users that could log in")
     opened = open_catalog(name or file)
     app = build_catalog_app(opened, check if login else None)
-    host, port = listening.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    click.echo(f"Iceberg catalog of {name or file}: {address}; press Ctrl-C to stop", err=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    await server.serve(sockets=[listening])
+    with listen_on(listen, "127.0.0.1:8181") as listening:
+        host, port = listening.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        click.echo(f"Iceberg catalog of {name or file}: {address}; press Ctrl-C to stop", err=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        await server.serve(sockets=[listening])
