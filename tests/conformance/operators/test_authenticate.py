@@ -197,6 +197,21 @@ async def test_failures_and_silence_are_refusals(tmp_path):
     assert "no decision about the client within the authentication timeout" in text
 
 
+async def test_an_account_that_goes_while_the_function_thinks():
+    options = Options(accounts=(AccountOptions(name="APP"),))
+
+    async def decide(request):
+        if request.user == "late":
+            server.reload(server.options.replace(accounts=()))
+        return Access(account="APP")
+
+    async with jetlake.Server(authenticate=decide, options=options) as server:
+        async with jetlake.connect(server.url, user="early", password="x"):
+            pass
+        with pytest.raises(AuthorizationError):
+            await jetlake.connect(server.url, user="late", password="x")
+
+
 async def test_only_one_decides():
     realm = Realm()
     from jetlake.server.config.operator_options import OperatorOptions

@@ -120,6 +120,10 @@ def stranger(question):
     return question.allow(KeyPair.create("account"), "APP")
 
 
+def signed_by_a_stranger(question):
+    return question.allow(KeyPair.create("account"), "APP", account_key=ISSUER)
+
+
 def user_of_a_stranger(question):
     return question.allow(ISSUER, "APP", account_key=KeyPair.create("account"))
 
@@ -172,6 +176,7 @@ def with_user(**changes):
 
 LIES = {
     "stranger": stranger,
+    "signed_by_a_stranger": signed_by_a_stranger,
     "user_of_a_stranger": user_of_a_stranger,
     "unknown_account": unknown_account,
     "no_account": no_account,
@@ -191,7 +196,7 @@ LIES = {
     ).encode(),
 }
 # What nats-server takes all the same.
-TAKEN = {"stranger", "elsewhere", "other_way"}
+TAKEN = {"signed_by_a_stranger", "elsewhere", "other_way"}
 
 
 async def test_a_service_that_lies(start, connect, service):
@@ -269,11 +274,13 @@ async def test_the_service_of_an_account(start, connect, service, clock, curve):
     auth = realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
     app, closed = realm.new_account("APP"), realm.new_account("CLOSED")
     own = realm.user(auth, "service")
-    external = {"auth_users": [own[1].public], "allowed_accounts": [app.public]}
+    elsewhere = realm.new_account("ELSEWHERE")
+    external = {"auth_users": [own[1].public], "allowed_accounts": [app.public, elsewhere.public]}
     if curve:
         external["xkey"] = curve.public
     realm.account(auth, "AUTH", authorization=external)
-    keys = {name: KeyPair.from_seed(pair.seed) for name, pair in (("auth", auth), ("app", app), ("closed", closed))}
+    accounts = {"auth": auth, "app": app, "closed": closed, "elsewhere": elsewhere}
+    keys = {name: KeyPair.from_seed(pair.seed) for name, pair in accounts.items()}
 
     def decide(question):
         target = keys.get(question.connect.auth_token)
@@ -281,11 +288,14 @@ async def test_the_service_of_an_account(start, connect, service, clock, curve):
             return question.refuse(keys["auth"], "unknown token")
         return question.allow(keys["auth"], account_key=target, name="guest")
 
-    server = await start(realm.config(), ["no_jetstream"])
+    pinned = f"resolver_pinned_accounts: [{auth.public}, {app.public}, {closed.public}]"
+    server = await start(realm.config(more=pinned), ["no_jetstream"])
     sentinel, _ = realm.user(auth, "sentinel", bearer_token=True, pub={"deny": [">"]}, sub={"deny": [">"]})
     await service(server, decide, curve, credentials=creds_text(own[0], own[1].seed))
     for token, is_welcome in (("app", True), ("auth", True), ("closed", False), ("", False), ("x", False)):
         assert await is_let_in(connect, server, sentinel, auth_token=token) == is_welcome, token
+    # An account that is not pinned; nats-server asks that of the sentinel's account alone.
+    assert await is_let_in(connect, server, sentinel, auth_token="elsewhere") == (not server.is_embedded)
     wire = await enter(connect, server, sentinel, auth_token="app")
     assert wire.info["remote_account"] == app.public
     await wire.send(b"SUB a 1\r\nPUB a 0\r\n\r\n")

@@ -325,3 +325,23 @@ async def test_nats_py_logs_in_with_a_creds_file(start, realm, tmp_path):
     await js.add_stream(name="S", subjects=["s"])
     assert (await js.publish("s", b"x")).seq == 1
     await client.close()
+
+
+async def test_only_users_of_pinned_accounts(start, connect, realm):
+    pinned, other = realm.new_account(), realm.new_account()
+    server = await start(realm.config(more=f"resolver_pinned_accounts: [{pinned.public}]"), NO_JETSTREAM)
+    assert await is_let_in(connect, server, *realm.user(pinned))
+    assert not await is_let_in(connect, server, *realm.user(other))
+    assert await is_let_in(connect, server, *realm.user(realm.system))
+
+
+async def test_a_sentinel_for_clients_without_a_token(start, connect, realm):
+    account = realm.new_account()
+    sentinel, _ = realm.user(account, bearer_token=True, pub={"allow": ["hello"]})
+    server = await start(realm.config(more=f"default_sentinel: {sentinel}"), NO_JETSTREAM)
+    wire = await (await connect(server)).hello()
+    assert wire.info["remote_account"] == account.public
+    await wire.send(b"PUB other 0\r\n\r\nPUB hello 0\r\n\r\n")
+    assert (await wire.ping()).count(b"Permissions Violation") == 1
+    # Whoever shows a bad token is no client without any; for nats-server it is.
+    assert await is_let_in(connect, server, "x.y.z") == (not server.is_embedded)

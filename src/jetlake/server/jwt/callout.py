@@ -334,8 +334,6 @@ class OperatorCalloutAuthenticator(JwtAuthenticator):
             allowed = external.allowed_accounts or ()
             if claims.account != name and claims.account not in allowed and "*" not in allowed:
                 raise TokenError(f"account {claims.account} not permitted for the auth callout of account {name}")
-            if not operators.may_connect(claims.account):
-                raise TokenError(f"Account {claims.account} not listed as operator pinned account")
             now_ns = self._clock.now_ns()
             identity = identify(operators, claims, self._connection_type, applicant.host, now_ns, token)
         except TokenError as error:
