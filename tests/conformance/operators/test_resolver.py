@@ -220,6 +220,7 @@ async def test_an_account_gets_streams_and_loses_them(full, system, clients, rea
         "max_streams": 1,
         "max_consumers": 1,
     }
+    await clients.close()
     await server.restart()
     client = await clients(server, credentials=creds_text(jwt, user.seed))
     assert (await asked("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
@@ -232,6 +233,7 @@ async def test_an_account_gets_streams_and_loses_them(full, system, clients, rea
     assert (await asked("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
     # Off at a start, and on again while the server runs.
     assert (await push(admin, realm.account(account)))["code"] == 200
+    await clients.close()
     await server.restart()
     client, admin = await clients(server, credentials=creds_text(jwt, user.seed)), await system(server)
     await until(is_off)
@@ -266,11 +268,12 @@ async def test_tiers_of_one_server(start, clients, realm, tiers):
     assert sum(tier["streams"] for tier in info["tiers"].values()) == info["streams"] == ("R1" in tiers)
 
 
-async def test_a_restart_finds_what_was_pushed(full, system, connect, realm):
+async def test_a_restart_finds_what_was_pushed(full, system, clients, connect, realm):
     server = await full()
     account = realm.new_account()
     await push(await system(server), realm.accounts[account.public])
     user = realm.user(account)
+    await clients.close()
     await server.restart()
     assert await is_let_in(connect, server, *user)
 
