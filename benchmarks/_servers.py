@@ -59,13 +59,16 @@ def _compiled() -> str:
 
 
 @contextmanager
-def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more: str = "") -> Iterator[Running]:
+def server(
+    kind: str, sync_interval: str = "", *, kept: Path | None = None, more: str = "", jetstream: str = ""
+) -> Iterator[Running]:
     """Run a server of that kind in a process of its own.
 
     Args:
         sync_interval: `always`, `2m` …; empty leaves the default, which is `always` for ours and `2m` for nats-server.
         kept: the store's folder, which stays; without it the store goes with the server.
         more: further lines of configuration.
+        jetstream: further settings of its section.
     """
     folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     running = Running(free_port(), free_port())
@@ -74,7 +77,7 @@ def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more
     config = folder / "server.conf"
     config.write_text(
         f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
-        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} }}\n{more}\n'
+        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} {jetstream} }}\n{more}\n'
     )
     command = [*COMMANDS[kind], "-c", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)

@@ -5,7 +5,7 @@
 One raw publisher keeps 2048 messages of 128 bytes in flight, each with a reply of its own, and counts the
 acknowledgements. Both servers run as processes of their own, with a file store and the same `sync_interval`, in turns.
 Once more with message ids: a header block with a `Nats-Msg-Id` of its own in each message, all made before the clock
-starts. Whether that stays so in a long stream is asked by `scale.py`.
+starts. And once more encrypted, by AES. Whether that stays so in a long stream is asked by `scale.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SUBJECTS = 100
 CHUNKS = {"always": {PEER: 50, OURS: 400}, "2m": {PEER: 1200, OURS: 1200}}
 """How many chunks are published; nats-server stores a thousand messages a second when it syncs each."""
 ID_SYNC_INTERVAL = "2m"
-"""Of the rows with message ids."""
+"""Of the rows with message ids, and of those that are encrypted."""
+ENCRYPTION = 'key: "0123456789abcdef0123456789abcdef", cipher: aes'
 
 
 def frame(index: int) -> bytes:
@@ -92,14 +93,22 @@ class Publisher:
 
 
 def measure_rate(
-    report: Report, sync_interval: str, counts: dict[str, int], repeats: int, *, has_ids: bool = False
+    report: Report,
+    sync_interval: str,
+    counts: dict[str, int],
+    repeats: int,
+    *,
+    has_ids: bool = False,
+    is_encrypted: bool = False,
 ) -> None:
     """The median rate and CPU time a message of each server; they run in turns, each time on a new store."""
     case, name = ("sync {}, with ids", "publish-ids-{}") if has_ids else ("sync {}", "publish-{}")
+    if is_encrypted:
+        case, name = "sync {}, encrypted", "publish-encrypted-{}"
     found: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
     for _ in range(repeats):
         for kind, count in counts.items():
-            with server(kind, sync_interval) as running:
+            with server(kind, sync_interval, jetstream=ENCRYPTION if is_encrypted else "") as running:
                 warm = min(count, 4 * WINDOW)
                 publisher = Publisher(running.port, (warm + count) * has_ids)
                 publisher.create_stream()
@@ -119,6 +128,7 @@ def main() -> None:
         measure_rate(report, sync_interval, counts, repeats)
         if sync_interval == ID_SYNC_INTERVAL:
             measure_rate(report, sync_interval, counts, repeats, has_ids=True)
+            measure_rate(report, sync_interval, counts, repeats, is_encrypted=True)
     report.finish()
 
 

@@ -257,6 +257,12 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     """Most messages of an atomic batch."""
     batch_timeout_s: float = 10.0
     """How long an atomic batch waits for its next message."""
+    key: Secret | None = None
+    """Encrypts what is stored; None = it is stored in the clear."""
+    previous_key: Secret | None = None
+    """The key before a rotation: opens what `key` does not."""
+    cipher: str = "chacha"
+    """How new files are encrypted: `chacha` (ChaCha20) or `aes` (AES-256)."""
 
     def __post_init__(self) -> None:
         if any(letter in self.domain for letter in ".*>"):
@@ -271,6 +277,10 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError("sync_interval must be 'always' or a duration above zero")
         if self.index_cache < 0:
             raise ConfigError("index_cache must not be negative")
+        if self.cipher not in ("aes", "chacha"):
+            raise ConfigError(f"unknown cipher type: '{self.cipher}', use chacha or aes")
+        if self.previous_key is not None and self.key is None:
+            raise ConfigError("prev_key needs key: the one that the streams are encrypted with from now on")
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from jetlake.server.config.options import (
     JetStreamOptions,
     TlsOptions,
 )
+from jetlake.server.config.secret import Secret
 from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.users import check_names, read_accounts, read_authorization
 from jetlake.server.config.websocket_section import read_websocket
@@ -326,18 +327,8 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         "sync_interval_s": _read_sync_interval(section),
         "index_cache": section.size("index_cache", default=DEFAULT_INDEX_CACHE),
     }
-    section.refuse(
-        "the data would lie on the disk in the clear",
-        "key",
-        "encryption_key",
-        "ek",
-        "cipher",
-        "prev_key",
-        "prev_encryption_key",
-        "prev_ek",
-        "previous_key",
-        "tpm",
-    )
+    section.refuse("the key is given by `key`; the data would lie on the disk in the clear", "tpm")
+    _read_encryption(section, settings)
     limits = section.section("limits")
     if limits is not None:
         settings["max_ack_pending"] = limits.integer("max_ack_pending", default=-1)
@@ -355,6 +346,22 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         return JetStreamOptions(**settings)
     except ConfigError as error:
         raise ConfigError(f"{section.value.place}: {error}") from None
+
+
+def _read_encryption(section: Section, settings: dict[str, Any]) -> None:
+    for setting, names in (
+        ("key", ("key", "encryption_key", "ek")),
+        ("previous_key", ("prev_key", "prev_encryption_key", "prev_ek", "previous_key")),
+    ):
+        if section.has(*names):
+            secret = section.string(*names)
+            if not secret:
+                # A variable that was not set must not leave the data in the clear.
+                raise ConfigError(f"{section.value.place}: {names[0]} is empty")
+            settings[setting] = Secret(secret)
+    if section.has("cipher"):
+        word = section.string("cipher").lower()
+        settings["cipher"] = "chacha" if word == "chachapoly" else word
 
 
 def _read_batch_limits(section: Section | None, settings: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jetlake import platform
-from jetlake.errors import ConfigError
+from jetlake.errors import ConfigError, StoreError
 from jetlake.model.account import AccountLimits
 from jetlake.model.encoding.durations import format_duration, nanoseconds
 from jetlake.model.rules.limits import ServerLimits
@@ -27,11 +27,13 @@ from jetlake.server.shell.log import Log
 from jetlake.server.shell.redo_commits import RedoCommits
 from jetlake.server.version import API_LEVEL
 from jetlake.store.file_store import FileStore
-from jetlake.store.files.disk import RealDisk
+from jetlake.store.files.disk import Disk, RealDisk
+from jetlake.store.files.encryption import check_not_encrypted, open_encrypted
+from jetlake.store.files.keyring import has_keyring
 from jetlake.store.files.windows_disk import WindowsDisk
 from jetlake.store.log.durability import FileSync
 from jetlake.store.log.open_files import files_max
-from jetlake.store.redo.redo_log import RedoLog
+from jetlake.store.redo.redo_log import FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
 from jetlake.store.store_folder import StoreFolder
 
@@ -125,17 +127,21 @@ class JetStreamService:
         """
         assert options.jetstream is not None
         self._lock = _FolderLock(options.jetstream)
-        engine = self._recover(server_name, options, options.jetstream)
+        disk = self._open_disk(options.jetstream)
+        engine = self._recover(server_name, options, options.jetstream, disk)
         engine_loop = self._engine_loop
         engine_loop.engine = engine
-        self._redo_log = RedoLog[FileStore](self._disk, Path(jetstream_folder(options.jetstream)))
-        redo = RedoCommits(
-            self._redo_log,
-            engine_loop.loop,
-            redo_store=_redo_store,
-            refused=engine.commit.failed,
-            report=self._log.error,
-        )
+        redo = None
+        if options.jetstream.key is None and engine.commit.always:
+            # Its files are written over and over in their place, which an encrypted store does with no message.
+            self._redo_log = RedoLog[FileStore](disk, Path(jetstream_folder(options.jetstream)))
+            redo = RedoCommits(
+                self._redo_log,
+                engine_loop.loop,
+                redo_store=_redo_store,
+                refused=engine.commit.failed,
+                report=self._log.error,
+            )
         engine_loop.committer = Committer(
             engine.commit,
             engine_loop.loop,
@@ -143,19 +149,44 @@ class JetStreamService:
             files_max(),
             begin_file_sync=_begin_file_sync,
             begin_writeback=_begin_writeback,
-            redo=redo if engine.commit.always else None,
+            redo=redo,
         )
         engine_loop.schedule()
 
-    def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
+    def _open_disk(self, jetstream: JetStreamOptions) -> Disk:
+        """Return the disk of the store, encrypted where the options say so.
+
+        Raises:
+            ConfigError: the store is encrypted with another key, or with one and the options have none.
+        """
+        disk, folder, log = self._disk, Path(jetstream_folder(jetstream)), self._log
+        if jetstream.key is None:
+            check_not_encrypted(disk, folder)
+            return disk
+        if not has_keyring(disk, folder):
+            # What is in the redo log of a store in the clear goes to its files before these are encrypted.
+            replay(disk, folder, log.error)
+            left = [name for name in disk.names(folder) if name.startswith(FILE_NAMES)]
+            if left:
+                raise ConfigError(
+                    f"{folder / left[0]} is in the clear and could not be replayed: "
+                    "start once without `key`, and remove it when the log says that it is not needed"
+                )
+        previous = jetstream.previous_key.reveal() if jetstream.previous_key is not None else ""
+        try:
+            return open_encrypted(disk, folder, jetstream.key.reveal(), previous, jetstream.cipher, log.info)
+        except OSError as error:
+            raise StoreError(f"open the encrypted store in {folder}", str(error), errno=error.errno) from None
+
+    def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions, disk: Disk) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
-        behind_redo = replay(self._disk, Path(folder), log.error)
-        store_folder = StoreFolder(self._disk, Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
+        behind_redo = replay(disk, Path(folder), log.error)
+        store_folder = StoreFolder(disk, Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
         engine.report = log.error
-        _log_start(log, engine, folder)
+        _log_start(log, engine, folder, jetstream.cipher if jetstream.key is not None else "")
         limits = {account.name: account.jetstream for account in options.accounts if account.jetstream is not None}
         only_system = all(account.name == options.system_account for account in options.accounts)
         if only_system and options.operators is None:
@@ -249,7 +280,7 @@ def _redo_store(syncable: Syncable) -> FileStore | None:
     return syncable if isinstance(syncable, FileStore) else None
 
 
-def _log_start(log: Log, engine: Engine, folder: str) -> None:
+def _log_start(log: Log, engine: Engine, folder: str, cipher: str) -> None:
     options = engine.options
     sync = "always" if not options.sync_interval_ns else format_duration(options.sync_interval_ns)
     log.info("Starting JetStream")
@@ -259,6 +290,8 @@ def _log_start(log: Log, engine: Engine, folder: str) -> None:
     log.info(f"  Max Storage:     {_readable_size(options.max_storage)}")
     log.info(f'  Store Directory: "{folder}"')
     log.info(f"  Sync Interval:   {sync}")
+    if cipher:
+        log.info(f"  Encryption:      {cipher}")
     if options.domain:
         log.info(f"  Domain:          {options.domain}")
     log.info(f"  API Level:       {API_LEVEL}")

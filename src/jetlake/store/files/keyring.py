@@ -1,0 +1,186 @@
+"""The key of an encrypted store: a random one, sealed by that of the configuration, in a file that stands there twice.
+
+Invariants:
+
+- The files of the store are encrypted by a random key, which never changes. A rotation seals that key anew, and no
+  other file is written.
+- A key that opens neither file changes nothing.
+- Both files are replaced atomically, one after the other: a crash in between leaves one that the old key opens and one
+  that the new key opens, and either key alone is enough. One of the files may be damaged or gone.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from hashlib import scrypt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jetlake.errors import ConfigError
+from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.disk import Disk
+
+__all__ = ["KEYRING_NAMES", "OpenKeyring", "has_keyring", "new_keyring", "open_keyring"]
+
+KEYRING_NAMES = ("encryption.json", "encryption.copy.json")
+_VERSION = 1
+_BYTES_MAX = 64 * 1024
+# The cost of a guess: 32 MiB of memory and a tenth of a second.
+_COST = 1 << 15
+_COST_MAX = 1 << 20
+
+
+class Keyring(msgspec.Struct, kw_only=True):
+    """A keyring's file.
+
+    Attributes:
+        cipher: the cipher that sealed the key, and that of new files.
+        salt, cost: how the key of the configuration becomes the one that seals.
+        sealed: nonce, ciphertext and tag of the store's key.
+        is_whole: whether all files of the store are encrypted; a start goes on with the others.
+    """
+
+    version: int = _VERSION
+    cipher: str
+    salt: str
+    cost: int
+    sealed: str
+    is_whole: bool = False
+
+
+class OpenKeyring:
+    """A keyring that the key of the configuration has opened.
+
+    Attributes:
+        key: the store's key.
+        is_whole: whether all files of the store are encrypted.
+        was_rotated: whether the previous key opened it.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, secret: str, cipher: str, key: bytes, *, is_whole: bool) -> None:
+        self.key = key
+        self.is_whole = is_whole
+        self.was_rotated = False
+        self._disk = disk
+        self._folder = folder
+        self._secret = secret
+        self._cipher = cipher
+
+    def write(self) -> None:
+        """Seal the store's key by the configuration's, and replace both files.
+
+        Raises:
+            OSError: the disk refused; one of the files still opens with the key that opened it before, or this one.
+        """
+        salt, nonce = os.urandom(16), os.urandom(12)
+        sealed = nonce + _aead(self._cipher, _derive(self._secret, salt, _COST)).encrypt(nonce, self.key, salt)
+        keyring = Keyring(
+            cipher=self._cipher,
+            salt=b64encode(salt).decode(),
+            cost=_COST,
+            sealed=b64encode(sealed).decode(),
+            is_whole=self.is_whole,
+        )
+        for name in KEYRING_NAMES:
+            replace_file(self._disk, self._folder / name, msgspec.json.encode(keyring))
+
+    def finish(self) -> None:
+        """Note that all files of the store are encrypted.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.is_whole = True
+        self.write()
+
+
+def has_keyring(disk: Disk, folder: Path) -> bool:
+    """Return whether the store in the folder is encrypted."""
+    return any(disk.is_file(folder / name) for name in KEYRING_NAMES)
+
+
+def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: str) -> OpenKeyring | None:
+    """Open the keyring of a store; None when there is none.
+
+    Where the previous key opens it, or one of its files is missing, stale or damaged, both are written anew.
+
+    Args:
+        secret: the key of the configuration.
+        previous: the key before the last rotation; empty = none.
+        cipher: of new files.
+
+    Raises:
+        ConfigError: no key opens it, or its files are damaged; nothing was changed.
+        OSError: the disk refused.
+    """
+    if not has_keyring(disk, folder):
+        return None
+    found = [_read(disk, folder / name) for name in KEYRING_NAMES]
+    keyrings = [keyring for keyring in found if keyring is not None]
+    if not keyrings:
+        raise ConfigError(
+            f"{folder / KEYRING_NAMES[0]} and its copy are damaged: restore one of them from a backup; "
+            "without it nothing opens the streams. Nothing was changed"
+        )
+    for number, each in enumerate((secret, previous)):
+        for keyring in keyrings if each else ():
+            key = _unseal(keyring, each)
+            if key is not None:
+                is_whole = any(one.is_whole for one in keyrings)
+                opened = OpenKeyring(disk, folder, secret, cipher, key, is_whole=is_whole)
+                opened.was_rotated = number == 1
+                if opened.was_rotated or found[0] != found[1] or keyring.cipher != cipher:
+                    opened.write()
+                return opened
+    raise ConfigError(
+        f"the streams in {folder} are encrypted with another key: neither `key` nor `prev_key` of the section "
+        f"jetstream opens {folder / KEYRING_NAMES[0]}. Nothing was changed"
+    )
+
+
+def new_keyring(disk: Disk, folder: Path, secret: str, cipher: str) -> OpenKeyring:
+    """Make the keyring of a store that is not encrypted yet.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    made = OpenKeyring(disk, folder, secret, cipher, os.urandom(32), is_whole=False)
+    made.write()
+    return made
+
+
+def _read(disk: Disk, path: Path) -> Keyring | None:
+    """Return what the file says; None when it is not there, or says nothing that makes sense."""
+    try:
+        keyring = msgspec.json.decode(read_file(disk, path, _BYTES_MAX), type=Keyring)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    is_known = keyring.version == _VERSION and keyring.cipher in ("aes", "chacha")
+    return keyring if is_known and 1 < keyring.cost <= _COST_MAX else None
+
+
+def _unseal(keyring: Keyring, secret: str) -> bytes | None:
+    """Return the store's key; None when this is not the key that sealed it, or the file is damaged."""
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        salt, sealed = b64decode(keyring.salt), b64decode(keyring.sealed)
+        key = _aead(keyring.cipher, _derive(secret, salt, keyring.cost)).decrypt(sealed[:12], sealed[12:], salt)
+    except (InvalidTag, ValueError):
+        return None
+    return bytes(key) if len(key) == 32 else None
+
+
+def _derive(secret: str, salt: bytes, cost: int) -> bytes:
+    return scrypt(secret.encode(), salt=salt, n=cost, r=8, p=1, maxmem=cost * 2048, dklen=32)
+
+
+def _aead(cipher: str, key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+    return AESGCM(key) if cipher == "aes" else ChaCha20Poly1305(key)
