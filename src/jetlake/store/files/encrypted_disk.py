@@ -9,9 +9,9 @@ Invariants:
   random nonce in the header. What was cut off and is written again gets another nonce: no two messages share a
   keystream. Only what the store overwrites in place does: numbers of its mark, and the bytes that erase a message.
 - A block of sixteen aligned bytes that are all zeros was never written: a hole, and zeros for the store too, which
-  makes files longer before it writes and finds the end of a log by the zeros that follow. A block is written as a whole, with
-  zeros of the store around what it asked for. The last block of a file may be shorter, and so few zeros say nothing: it
-  is a hole where the block before it is one, and the two are written together.
+  makes files longer before it writes and finds the end of a log by the zeros that follow. A block is written as a
+  whole, with zeros of the store around what it asked for. The last block of a file may be shorter, and so few zeros say
+  nothing: it is a hole where the block before it is one, and the two are written together.
 - The header stands there twice, each with a hash under the key, and is written alternately: one may be torn or
   damaged. A file whose headers are both unreadable reads as zeros, as does a file whose start a power cut took.
 
