@@ -354,7 +354,7 @@ REFUSED = {
     "accounts { A { jetstream: maybe } }": "Expected 'enabled' or 'disabled'",
     "jetstream: maybe": "Expected 'enabled' or 'disabled' for string value, got 'maybe'",
     "jetstream { max_mem: 1XB }": "must be a size",
-    "jetstream { key: secret }": "key is not supported: the data would lie on the disk in the clear",
+    "jetstream { tpm: {} }": "tpm is not supported: the key is given by `key`",
     'jetstream { domain: "a.b" }': "invalid domain name",
     "jetstream { domain: _ }": "invalid domain name",
     "lame_duck_duration: 5s": "minimum is 30 seconds",
@@ -479,3 +479,23 @@ def test_a_cycle_of_many_imports(kind):
     ]
     with pytest.raises(ConfigError, match="import forms a cycle"):
         check_sharing(accounts)
+
+
+def test_encryption():
+    options, _ = read('jetstream { key: "s3cret", cipher: ChachaPoly, prev_key: "before" }')
+    jetstream = options.jetstream
+    assert (jetstream.key.reveal(), jetstream.previous_key.reveal(), jetstream.cipher) == ("s3cret", "before", "chacha")
+    assert "s3cret" not in repr(options) and "before" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ('key: ""', "key is empty"),
+        ('prev_key: "a"', "prev_key needs key"),
+        ('key: "a", cipher: des', "unknown cipher type: 'des'"),
+    ],
+)
+def test_encryption_that_would_be_none(section, why):
+    with pytest.raises(ConfigError, match=why):
+        read(f"jetstream {{ {section} }}")
