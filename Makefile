@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak bench docs test-pythons release clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench docs test-pythons release clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -62,6 +62,13 @@ test-cluster: setup ## kill, freeze and cut off the servers of a nats-server clu
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)
 	@$(BIN)/python -m tests.faults.soak --seconds $(SECONDS)
+
+lake-kills: KILLS = 50
+lake-kills: setup ## kill an Iceberg archive again and again, and count every message (KILLS=50 SEED=1)
+	@$(BIN)/python tests/faults/lake_kills.py --kills $(KILLS) --seed $(SEED)
+
+lake-day: setup ## commit a day of ten-second batches to an Iceberg table, and tell what its files become
+	@$(BIN)/python tests/faults/lake_day.py
 
 format: setup ## put the sources into the one format
 	@$(BIN)/ruff format --quiet .

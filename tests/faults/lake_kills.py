@@ -1,0 +1,153 @@
+"""Kills an Iceberg archive again and again while messages come in and their type grows, then counts everything.
+
+    python tests/faults/lake_kills.py --kills 50 --seed 1
+
+Every round starts `jetlake pipeline archive --follow`, publishes meanwhile, and kills the whole process group with
+SIGKILL at a random moment after the first batch of the round was written aside. Between rounds the payloads get new
+fields and wider numbers. At the end one run archives the rest, and `verify --repair` compares table and stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import jetlake
+from jetlake.lake.iceberg import open_catalog
+from jetlake.testing import ports
+
+JETLAKE = str(Path(sys.executable).with_name("jetlake"))
+# What each generation of publishers sends, and the schema by which it is archived.
+GENERATIONS = (
+    ("id int, amount float", lambda number: {"id": number, "amount": number / 2}),
+    ("id bigint, amount double", lambda number: {"id": number + (1 << 40), "amount": number / 3}),
+    (
+        "id bigint, amount double, customer struct<name: string, tags: array<string>>",
+        lambda number: {"id": number, "amount": 1.5, "customer": {"name": f"c{number}", "tags": ["a", "b"]}},
+    ),
+)
+BAD_EVERY = 97
+
+
+class Publisher(threading.Thread):
+    """Publishes numbered messages until it is stopped; every now and then one that does not fit."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.generation = 0
+        self.number = self.bad = 0
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._publish())
+
+    async def _publish(self) -> None:
+        async with await jetlake.connect(self.url) as client:
+            js = client.jetstream()
+            while not self.stopping.is_set():
+                for _ in range(40):
+                    self.number += 1
+                    is_bad = self.number % BAD_EVERY == 0
+                    self.bad += is_bad
+                    body = b"{broken" if is_bad else json.dumps(GENERATIONS[self.generation][1](self.number)).encode()
+                    await js.publish(f"orders.{self.number % 5}", body, headers={"N": str(self.number)})
+                await asyncio.sleep(0.05)
+
+
+def archive(url: str, lake: Path, schema: str, *more: str) -> list[str]:
+    return [
+        *(JETLAKE, "--server", url, "pipeline", "archive", "ORDERS", str(lake), "--format", "iceberg"),
+        *("--payload", "json", "--schema", schema, "--keep-raw", "--master", "local[2]"),
+        *("--maintain-every", "7", "--keep-snapshots", "10", *more),
+    ]
+
+
+def kill_once(command: list[str], lake: Path, chance: random.Random, log: Path) -> str:
+    """Start the archive, kill it at a random moment of its work, and say at which batch."""
+    notes = lake / "_jetlake" / "batches"
+    before = {path.name for path in notes.glob("*.json")} if notes.exists() else set()
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 180
+            while not (notes.exists() and {path.name for path in notes.glob("*.json")} - before):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the archive ended by itself with {process.returncode}; see {log}")
+                time.sleep(0.002)
+            # Within one batch, or some batches later.
+            time.sleep(chance.choice((0.0, chance.random() * 0.2, chance.random() * 3)))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return max((path.stem for path in notes.glob("*.json")), default="none", key=lambda stem: int(stem))
+
+
+def wait_until_open(port: int) -> None:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    chance = random.Random(given.seed)
+    folder = Path(tempfile.mkdtemp(prefix="jetlake-lake-kills-"))
+    lake, log = folder / "lake" / "orders", folder / "archive.log"
+    port = ports.free_port()
+    url = f"nats://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [JETLAKE, "serve", "-js", "-sd", str(folder / "store"), "-a", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until_open(port)
+        subprocess.run([JETLAKE, "--server", url, "stream", "add", "ORDERS", "--subjects", "orders.>"], check=True)
+        publisher = Publisher(url)
+        publisher.start()
+        for round_ in range(given.kills):
+            publisher.generation = min(round_ * len(GENERATIONS) // given.kills, len(GENERATIONS) - 1)
+            command = archive(url, lake, GENERATIONS[publisher.generation][0], "--follow", "--every", "0s")
+            batch = kill_once(command, lake, chance, log)
+            print(f"kill {round_ + 1}: batch {batch}, {publisher.number} messages", flush=True)
+        publisher.stopping.set()
+        publisher.join()
+        subprocess.run(archive(url, lake, GENERATIONS[-1][0]), check=True)
+        verify = [JETLAKE, "--server", url, "pipeline", "verify", "ORDERS", str(lake), "--repair"]
+        told = subprocess.run(verify, check=True, capture_output=True, text=True).stdout
+        print(told)
+        catalog = open_catalog(lake.parent / "catalog.db")
+        good = catalog.load_table("lake.orders").scan().count()
+        rejects = catalog.load_table("lake.orders_rejects").scan().count()
+        same = int(re.findall(r"the same\D*([\d,]+)", told)[0].replace(",", ""))
+        print(f"published {publisher.number}; in the table {good}, rejected {rejects} of {publisher.bad}; same {same}")
+        if (good, rejects) != (publisher.number - publisher.bad, publisher.bad) or same != publisher.number:
+            print("NOT every message is there once", file=sys.stderr)
+            return 1
+    finally:
+        server.kill()
+        server.wait()
+    print(f"{given.kills} kills: every message is there once")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
