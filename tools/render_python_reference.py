@@ -24,6 +24,20 @@ PAGES = {
     "otel.md": ("OpenTelemetry", "jetlake.otel"),
     "errors.md": ("Exceptions", "jetlake.errors"),
 }
+# By the first part of a page's path; other pages have 1.
+SEARCH_BOOSTS = {
+    "install.md": 2.0,
+    "when-to-use.md": 2.0,
+    "migrating-from-nats-py.md": 1.2,
+    "how-to/README.md": 0.3,
+    "how-to/": 1.5,
+    "faq.md": 0.5,
+    "conformance.md": 0.1,
+    "benchmarks.md": 0.1,
+    "decisions/": 0.1,
+    "formats.md": 0.1,
+    "reference/": 0.5,
+}
 ROOT = Path(__file__).parent.parent
 REPOSITORY = "https://github.com/jetlake/jetlake/tree/main"
 _SECTION = re.compile(r"^(Args|Raises|Attributes|Returns|Yields):$")
@@ -132,9 +146,16 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Let links that leave the pages lead to the repository; called by mkdocs."""
-    return re.sub(r"\]\((?:\.\./)*((?:examples|CONTRIBUTING|CHANGELOG)[^)]*)\)", rf"]({REPOSITORY}/\1)", markdown)
+def search_boost(page: str) -> float:
+    """How much the site's search prefers a page: what answers a task before what lists everything."""
+    return next((boost for prefix, boost in SEARCH_BOOSTS.items() if page.startswith(prefix)), 1.0)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Set the page's weight in the search, and lead links that leave the pages to the repository; called by mkdocs."""
+    page.meta.setdefault("search", {})["boost"] = search_boost(page.file.src_uri)
+    outside = r"\]\((?:\.\./)*((?:examples|packaging|CONTRIBUTING|CHANGELOG)[^)]*)\)"
+    return re.sub(outside, rf"]({REPOSITORY}/\1)", markdown)
 
 
 if __name__ == "__main__":
