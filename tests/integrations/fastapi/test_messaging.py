@@ -1,0 +1,152 @@
+"""A FastAPI application with workers: its lifespan, its dependencies, its shutdown."""
+
+import asyncio
+import logging
+from typing import Annotated
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
+
+import jetlake
+import jetlake.blocking
+from jetlake.client import JetStream
+from jetlake.errors import ConnectionClosedError, InvalidOptionError
+from jetlake.integrations.fastapi import Messaging
+from tests.support.clients import TIMEOUT_S, until
+
+
+@pytest.fixture
+async def server():
+    async with jetlake.Server() as server:
+        yield server
+
+
+async def prepare(js):
+    jobs = await js.create_stream("JOBS", subjects=["jobs"])
+    await jobs.create_consumer("workers", ack_wait=600)
+
+
+async def pending(server):
+    async with jetlake.connect(server.url) as client:
+        info = await (await client.jetstream().consumer("JOBS", "workers")).info()
+        return info.num_pending, info.num_ack_pending
+
+
+def test_requests_publish_through_the_dependency():
+    with jetlake.blocking.Server() as server:
+        messaging = Messaging(server.url)
+        messaging.setup(prepare)
+        app = FastAPI(lifespan=messaging.lifespan)
+
+        @app.post("/jobs")
+        async def job(js: Annotated[JetStream, Depends(messaging.jetstream)]) -> int:
+            return (await js.publish("jobs", b"1")).seq
+
+        with TestClient(app) as client:
+            assert [client.post("/jobs").json() for _ in range(2)] == [1, 2]
+
+
+async def test_a_shutdown_waits_for_handlers_and_returns_the_rest(server):
+    messaging = Messaging(server.url)
+    messaging.setup(prepare)
+    begun, may_end, done = asyncio.Event(), asyncio.Event(), []
+
+    @messaging.worker("JOBS", "workers", max_messages=3)
+    async def work(message):
+        begun.set()
+        await may_end.wait()
+        done.append(message.payload)
+
+    life = messaging.lifespan(None)
+    await life.__aenter__()
+    js = await messaging.jetstream()
+    for number in range(3):
+        await js.publish("jobs", b"%d" % number)
+    await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+    leaving = asyncio.create_task(life.__aexit__(None, None, None))
+    async with jetlake.connect(server.url) as client:
+        # Those that were fetched ahead are there for others at once.
+        other = await (await client.jetstream().consumer("JOBS", "workers")).fetch(2, expires=TIMEOUT_S)
+        assert [message.payload for message in other] == [b"1", b"2"]
+        for message in other:
+            await message.ack_sync()
+    assert not done and not leaving.done()
+    may_end.set()
+    await leaving
+    assert done == [b"0"]
+    assert await pending(server) == (0, 0)
+
+
+async def test_handlers_that_take_too_long_are_cut_off(server, caplog):
+    messaging = Messaging(server.url, drain_timeout=0.1)
+    messaging.setup(prepare)
+    begun = asyncio.Event()
+
+    @messaging.worker("JOBS", "workers")
+    async def work(message):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with messaging.lifespan(None):
+        await (await messaging.jetstream()).publish("jobs", b"1")
+        await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+    assert "did not finish within" in caplog.text
+    assert await pending(server) == (0, 1)
+
+
+async def test_a_failing_handler_is_logged_and_its_message_tried_again(server, caplog):
+    messaging = Messaging(server.url)
+    messaging.setup(prepare)
+    tries = []
+
+    @messaging.worker("JOBS", "workers", retries=3, backoff=0.01)
+    async def work(message):
+        tries.append(message.metadata.delivered)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    async with messaging.lifespan(None):
+        await (await messaging.jetstream()).publish("jobs", b"1")
+        await until(lambda: len(tries) == 3)
+    assert tries == [1, 2, 3]
+    assert await pending(server) == (0, 0)
+
+
+async def test_a_worker_starts_again_when_its_consumer_was_deleted(server, caplog):
+    caplog.set_level(logging.ERROR, "jetlake.fastapi")
+    messaging = Messaging(server.url)
+    messaging.setup(prepare)
+    done = []
+
+    @messaging.worker("JOBS", "workers")
+    async def work(message):
+        done.append(message.payload)
+
+    async with messaging.lifespan(None):
+        js = await messaging.jetstream()
+        await js.publish("jobs", b"1")
+        await until(lambda: done == [b"1"])
+        await js.delete_consumer("JOBS", "workers")
+        await until(lambda: "starts again" in caplog.text)
+        await js.publish("jobs", b"2")
+        await (await js.stream("JOBS")).create_consumer("workers", deliver_policy="by_start_sequence", opt_start_seq=2)
+        await until(lambda: done == [b"1", b"2"])
+
+
+async def test_what_cannot_work_is_refused():
+    messaging = Messaging()
+    with pytest.raises(InvalidOptionError, match="async def handle"):
+
+        @messaging.worker("JOBS", "workers")
+        def handle(message):
+            """No coroutine function."""
+
+    with pytest.raises(InvalidOptionError, match="async def prepare_all"):
+
+        @messaging.setup
+        def prepare_all(js):
+            """No coroutine function."""
+
+    with pytest.raises(ConnectionClosedError, match="lifespan"):
+        await messaging.jetstream()
