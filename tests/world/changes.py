@@ -251,6 +251,30 @@ async def temporary_consumer(worker, random):
             await consumer.delete()
 
 
+async def publish_everywhere(worker, random):
+    """Keep all streams busy at once, so that they share the redo log."""
+    setup = worker.setup
+    books = {"plain": setup.plain, "queue": setup.changes.queued, "shrink": setup.changes.shrinking}
+
+    async def publish(name, book):
+        number = next(setup.numbers)
+        book.begin(number)
+        ack = await worker.js.publish(f"{name}.1", b"%d" % number, msg_id=f"e{number}", timeout=3)
+        book.acked(number, ack.seq)
+
+    async def put(key):
+        await (await worker.js.key_value("B")).put(key, b"busy")
+
+    for _ in range(random.randrange(5, 40)):
+        work = [publish(name, book) for name, book in books.items() for _ in range(2)]
+        work += [put("busy"), put("busy"), add_busy(worker)]
+        await asyncio.gather(*work)
+
+
+async def add_busy(worker):
+    await (await worker.js.counters("COUNT")).add("count.busy", 1)
+
+
 async def force_reconnect(worker, random):
     await worker.nc.force_reconnect(3)
 
@@ -267,4 +291,5 @@ OPERATIONS = [
     (change_stream, 0.5),
     (temporary_consumer, 1),
     (force_reconnect, 0.5),
+    (publish_everywhere, 1.5),
 ]

@@ -6,12 +6,14 @@ it behaves as ever. The product is not changed: what is replaced is the standard
 
 import _thread
 import asyncio
+import builtins
 import fcntl
-import importlib
+import importlib.machinery
 import os
 import pkgutil
 import queue
 import random
+import re
 import socket
 import threading
 import time
@@ -252,6 +254,35 @@ def _flock(handle, operation):
 
 
 fcntl.flock = _flock
+
+# Marks of rare states: a comment in the code of the product, which costs nothing, is a statement here
+
+_MARK = re.compile(rb"^( +)# sometimes: (.+)$", re.MULTILINE)
+marks = set()
+"""The rare states that the loaded modules have marks of."""
+
+_get_code = importlib.machinery.SourceFileLoader.get_code
+
+
+def _get_marked_code(loader, name):
+    if not name.startswith("jetlake."):
+        return _get_code(loader, name)
+    path = loader.get_filename(name)
+    data = loader.get_data(path)
+    found = {mark.decode() for _, mark in _MARK.findall(data)}
+    if not found:
+        return _get_code(loader, name)
+    marks.update(found)
+    return loader.source_to_code(_MARK.sub(rb'\1_sometimes("\2")', data), path)
+
+
+def _sometimes(name):
+    if world is not None:
+        world.count(f"sometimes {name}")
+
+
+importlib.machinery.SourceFileLoader.get_code = _get_marked_code
+builtins._sometimes = _sometimes
 
 from jetlake.store.files import disk as _disk  # noqa: E402
 

@@ -22,6 +22,7 @@ import argparse  # noqa: E402
 import gc  # noqa: E402
 import pickle  # noqa: E402
 import random  # noqa: E402
+import re  # noqa: E402
 import select  # noqa: E402
 import signal  # noqa: E402
 import traceback  # noqa: E402
@@ -31,6 +32,8 @@ from tests.world.history import History  # noqa: E402
 
 _wall = interposed._real["monotonic"]
 SEED_S = 120
+REACH_SEEDS = 1000
+"""So many seeds must reach every rare state that is marked in the sources, by a comment `# sometimes: …`."""
 _kept = []
 
 
@@ -97,6 +100,29 @@ def run_forked(seed, **options):
     return pickle.loads(data)
 
 
+def shorten(outcome, runs_max=80):
+    """Leave out steps and faults of a failing history as long as it fails in the same way; what was left out."""
+    kind = _kind(outcome)
+    steps, skip, runs = [*outcome["faults"], *outcome["steps"]], set(), 0
+    size = len(steps)
+    while size and runs < runs_max:
+        for start in range(0, len(steps), size):
+            part = set(steps[start : start + size])
+            if runs < runs_max and not part <= skip:
+                runs += 1
+                if _kind(run_forked(outcome["seed"], skip=frozenset(skip | part))) == kind:
+                    skip |= part
+        steps = [step for step in steps if step not in skip]
+        size //= 2
+    return skip, len(steps)
+
+
+def _kind(outcome):
+    """Return how a history failed, without its numbers; None when it did not."""
+    failure = outcome["failure"]
+    return re.sub(r"\d+", "", failure.strip().splitlines()[-1])[:60] if failure is not None else None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
@@ -106,6 +132,8 @@ def main():
     parser.add_argument("--skip", default="", help="steps and faults to leave out, with commas between them")
     parser.add_argument("--digests", action="store_true", help="print the digest of every seed")
     parser.add_argument("--shift", type=int, default=0, help="begin with so many objects in memory")
+    parser.add_argument("--shrink", action="store_true", help="shorten the histories that fail")
+    parser.add_argument("--first", action="store_true", help="end at the first that fails")
     parser.add_argument("--here", action="store_true", help="run in this process, for a debugger")
     arguments = parser.parse_args()
     began, totals, failed = _wall(), {}, []
@@ -122,10 +150,15 @@ def main():
             failed.append(seed)
             print(f"seed {seed} FAILED\n{outcome['failure']}")
             print(f"replay: python -m tests.world.run_world --seed {seed} --trace", flush=True)
+            if arguments.shrink:
+                left_out, left = shorten(outcome)
+                print(f"{left} steps are left: add --skip {','.join(sorted(left_out))}", flush=True)
         elif arguments.seeds == 1 or arguments.digests:
             digest, turns, virtual_s = outcome["digest"], outcome["turns"], outcome["virtual_s"]
             print(f"seed {seed}: digest {digest}, {turns} turns, {virtual_s:.1f} s of its own time")
         seed += 1
+        if arguments.first and failed:
+            break
         if arguments.seconds is not None:
             if _wall() - began >= arguments.seconds:
                 break
@@ -134,10 +167,12 @@ def main():
     elapsed = _wall() - began
     count = seed - arguments.seed
     print(", ".join(f"{number} {name}" for name, number in sorted(totals.items())))
+    unseen = sorted(interposed.marks - {name.removeprefix("sometimes ") for name in totals})
+    print(f"{len(interposed.marks) - len(unseen)} of {len(interposed.marks)} rare states were reached; not: {unseen}")
     print(
         f"{count} seeds in {elapsed:.0f} s ({count / elapsed * 60:.0f} a minute), {len(failed)} failed: {failed[:20]}"
     )
-    sys.exit(bool(failed))
+    sys.exit(bool(failed) or (count >= REACH_SEEDS and bool(unseen)))
 
 
 if __name__ == "__main__":

@@ -134,6 +134,7 @@ class Pings:
         return self._connection.traffic.bytes_received, unsent
 
     def _give_up(self, unanswered: str) -> None:
+        # sometimes: a silent connection is given up
         connection = self._connection
         connection.abort(StaleConnectionError(f"{connection.address} did not answer {unanswered}"))
 

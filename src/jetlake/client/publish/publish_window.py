@@ -632,6 +632,7 @@ class PublishWindow(Receiver):
             message.halves += 1
             self._start_half(reply, message)
             if message.has_id and reply not in self._retrying:
+                # sometimes: an unanswered message is sent again
                 self._connection.send(message.frame(reply))
 
     # The connection
@@ -652,6 +653,7 @@ class PublishWindow(Receiver):
         self._fail_larger()
         # In the order of publishing, which later attempts have changed.
         for reply in sorted(self._singles, key=self._number):
+            # sometimes: a window is sent again after a reconnect
             self._singles[reply] = message = self._singles.pop(reply)
             self._restart_deadline(reply, message)
             self._connection.send(message.frame(reply))

@@ -146,6 +146,7 @@ class EngineLoop:
 
         Without time left in this turn, connections that had a share in it wait for the next turn.
         """
+        # sometimes: a connection waits for another turn
         self._had_share.append(reader)
         self.schedule()
 

@@ -124,6 +124,7 @@ class RedoCommits(Generic[Store]):
 
     def _fail(self, error: Exception) -> None:
         """Use the log no more until a checkpoint has emptied it: it is unknown what the disk has of its last entry."""
+        # sometimes: the disk refuses the redo log
         if not self._is_failed:
             self._is_failed = True
             self._report_refusal(error)

@@ -364,6 +364,7 @@ class Durability:
         Raises:
             OSError: what a failed write left could still not be undone.
         """
+        # sometimes: a failed sync is retried
         while self.cuts:
             self.cuts[-1]()
             self.cuts.pop()

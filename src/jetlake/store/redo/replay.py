@@ -204,6 +204,7 @@ def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
         for part in parts:
             if (part.number, part.offset + len(part.data)) > mark.safe_end:
                 # Also what is there already: it is unknown whether that is safe.
+                # sometimes: the redo log is replayed
                 data = _merged(part, disk.read(handle, len(part.data), part.offset))
                 disk.write(handle, data, part.offset)
                 is_whole = is_whole and len(data) == len(part.data)

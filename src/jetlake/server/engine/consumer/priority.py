@@ -168,6 +168,7 @@ class Handover:
         if is_gone or not self._tracker.in_flight:
             self.stop()
             return True
+        # sometimes: a pin waits for messages in flight
         self._tracker.is_awaited = True
         if self._watch is None and self.inbox:
             self._watch = self._account.watch_interest(self.inbox, self._schedule.make_ready)

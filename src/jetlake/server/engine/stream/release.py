@@ -80,6 +80,7 @@ class Release:
 
     def roll_back(self, batch: Batch, error: StoreError) -> None:
         """Refuse a batch after a store error, which rolls back all messages appended since the last flush."""
+        # sometimes: appended messages are rolled back
         self.store.roll_back(error)
         self._commit.fail(self.store, error)
         self._commit.failed(self.store, error)

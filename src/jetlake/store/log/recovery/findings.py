@@ -202,6 +202,7 @@ class Findings:
         # Messages that were never known to be durable are no loss: no client got an acknowledgement.
         position = max(position, safe)
         if position < found.last_sequence:
+            # sometimes: a torn end is recovered
             found.dropped = (position + 1, found.last_sequence)
         found.incomplete = incomplete_groups(self._links, self._was_safe, above=safe_sequence)
 

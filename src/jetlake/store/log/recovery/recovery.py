@@ -255,6 +255,7 @@ class _Recovery:
         """Read a whole segment that is not in the snapshot."""
         segment = self._new(file, self._findings.position + 1)
         if self._has_hole and file.header is not None and segment.first > self._findings.position + 1:
+            # sometimes: an emptied segment is passed over
             # The file before has lost all of its records, and these were written behind them.
             self._found.missing.append((self._findings.position + 1, segment.first - 1))
             self._findings.position = segment.first - 1
