@@ -16,7 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 MUTATIONS = [
-    # shell
     ("server/shell/committer.py", "error = sync(syncable)", "error = None", "a sync is left out"),
     ("server/shell/engine_loop.py", "self._behind += self._had_share", "pass", "a connection's next turn is forgotten"),
     (
@@ -28,9 +27,9 @@ MUTATIONS = [
     ("server/shell/connection/reader.py", "inbox.put_back(unhandled)", "pass", "frames that wait are dropped"),
     (
         "server/shell/connection/reader.py",
-        "        self._engine_loop.schedule()\n\n    def _take",
-        "        pass\n\n    def _take",
-        "a read does not schedule a turn",
+        "            self._transport.resume_reading()",
+        "            pass",
+        "a paused connection is not read again",
     ),
     (
         "server/shell/connection/writer.py",
@@ -44,7 +43,6 @@ MUTATIONS = [
         "self._is_failed = True",
         "the redo log is never used again",
     ),
-    # engine
     (
         "server/engine/stream/release.py",
         "        self.store.roll_back(error)",
@@ -52,18 +50,11 @@ MUTATIONS = [
         "a rollback is left out",
     ),
     (
-        "server/engine/consumer/ack_handler.py",
-        "def receive(",
-        "def receive_unused(",
-        "acks without a run are not handled",
-    ),
-    (
         "server/engine/consumer/priority.py",
         "if is_gone or not self._tracker.in_flight:",
         "if True:",
         "a pin moves at once",
     ),
-    # store
     ("store/log/durability.py", "            self.cuts[-1]()", "            pass", "what a failed write left is kept"),
     (
         "store/redo/replay.py",
@@ -83,8 +74,6 @@ MUTATIONS = [
         "        self._has_hole = False",
         "a mirror's hole is not told",
     ),
-    ("store/files/disk.py", "raise _reason(handle, error) from None", "raise", "another reason of the disk is told"),
-    # client
     (
         "client/publish/publish_window.py",
         "for reply in sorted(self._singles, key=self._number):",
@@ -122,15 +111,12 @@ MUTATIONS = [
         "pulls are not asked again after a reconnect",
     ),
     ("client/connection/wire_protocol.py", "resumed.set_result(None)", "pass", "a paused writer is not woken"),
-    # tables and Spark
     (
         "client/tables/data_loss.py",
         "before[1] if before is not None and is_back else info.ts",
         "info.ts",
         "the time of a look goes back",
     ),
-    ("spark/source/offsets.py", "def read_offset(", "def read_offset_unused(", "offsets are not read"),
-    # blocking
     (
         "blocking/loop_thread.py",
         "                self._waiters.pop().release()",
