@@ -51,6 +51,17 @@ class VirtualThread:
         self.done = []
 
 
+class _Slot:
+    """A thread of the system: what it runs next, and the lock that it waits for until then."""
+
+    __slots__ = ("gate", "work")
+
+    def __init__(self):
+        self.work = None
+        self.gate = _allocate_lock()
+        self.gate.acquire()
+
+
 class Scheduler:
     """Runs the threads of a world.
 
@@ -69,6 +80,7 @@ class Scheduler:
         self.steps = 0
         self._ready = []
         self._events = []
+        self._idle = []
         self._numbers = 0
         self._local = threading.local()
 
@@ -92,9 +104,30 @@ class Scheduler:
     def spawn(self, process, name, work):
         """Start a thread; it runs when its turn comes."""
         thread = VirtualThread(process, name)
+        if self._idle:
+            slot = self._idle.pop()
+            slot.work = (thread, work)
+            slot.gate.release()
+        else:
+            slot = _Slot()
+            slot.work = (thread, work)
+            begun = _allocate_lock()
+            begun.acquire()
+            _start_new_thread(self._serve, (slot, begun))
+            begun.acquire()
+        self.make_ready(thread)
+        return thread
 
-        def run():
-            nonlocal work
+    def _serve(self, slot, begun):
+        """Run one thread of the world after the other in a thread of the system, which never ends.
+
+        Threads that begin and end beside the one that runs would move objects in memory, and with them the order of
+        sets: a seed would not be the same history again.
+        """
+        begun.release()
+        while True:
+            thread, work = slot.work
+            slot.work = None
             thread.gate.acquire()
             self._local.thread = thread
             try:
@@ -102,13 +135,12 @@ class Scheduler:
             except BaseException as error:
                 if self.failure is None:
                     self.failure = error
-            # What it held must go in its turn: the next thread runs while this one ends.
+            # What it held must go in its turn.
             work = None
+            self._idle.append(slot)
             self._leave(thread)
-
-        _start_new_thread(run, ())
-        self.make_ready(thread)
-        return thread
+            thread = None
+            slot.gate.acquire()
 
     def make_ready(self, thread):
         """Let a thread have a turn."""

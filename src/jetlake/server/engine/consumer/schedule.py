@@ -72,7 +72,7 @@ class Schedule:
     def wait_for_messages(self) -> None:
         """Register with the stream, which makes the consumer ready when a new message is visible."""
         if self._consumer is not None:
-            self._consumer.stream.caught_up.add(self._consumer)
+            self._consumer.stream.caught_up[self._consumer] = None
 
     def wait_for_drain(self) -> None:
         """Wait until a congested subscriber's buffer has drained."""

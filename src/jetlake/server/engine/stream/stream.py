@@ -104,7 +104,7 @@ class Stream:
             lambda: [name for name, consumer in self.consumers.items() if not consumer.config.direct]
         )
         self._listed_count = 0  # without the consumers of mirrors and sources
-        self.caught_up: set[AnyConsumer] = set()
+        self.caught_up: dict[AnyConsumer, None] = {}  # in the order in which they caught up
         self._refiltered: set[AnyConsumer] = set()  # may have messages pending that their filters exclude
         self.is_purging = self._is_recounting = False
         self._counts: list[RunningCount] = []  # under way
@@ -288,7 +288,7 @@ class Stream:
             return
         for consumer in consumers:
             if consumer in caught_up:
-                caught_up.discard(consumer)
+                caught_up.pop(consumer, None)
                 self.services.deliveries.make_ready(consumer)
 
     def encoded_config(self) -> Raw:
@@ -333,7 +333,7 @@ class Stream:
             self._listed_count -= not consumer.config.direct
         self.consumers_by_token.pop(consumer.name.encode(), None)
         self.consumer_names.changed()
-        self.caught_up.discard(consumer)
+        self.caught_up.pop(consumer, None)
         self._refiltered.discard(consumer)
         self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
