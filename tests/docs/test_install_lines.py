@@ -13,7 +13,9 @@ from tests.docs.blocks import ROOT, blocks, name, pages
 
 # What has to be installed for an import; `jetlake[…]` names an extra. Modules of jetlake that need none are not listed.
 PACKAGES = {
+    "celery": "jetlake[celery]",
     "duckdb": "duckdb",
+    "fastapi": "jetlake[fastapi]",
     "faststream": "faststream[nats]",
     "jetlake.auth": "jetlake[server]",
     "jetlake.otel": "jetlake[otel]",

@@ -31,6 +31,8 @@ QUESTIONS = {
     "consumer delivers nothing": {"troubleshooting.md", "how-to/workers.md"},
     "tls certificate": {"how-to/tls.md"},
     "encryption at rest": {"how-to/encryption.md"},
+    "fastapi": {"how-to/fastapi.md"},
+    "celery": {"how-to/celery.md"},
     "jwt operator": {"how-to/operators.md"},
     "key value bucket": {"how-to/key-value.md"},
     "worker in production": {"how-to/production-worker.md"},
