@@ -77,7 +77,7 @@ def server(
     config = folder / "server.conf"
     config.write_text(
         f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
-        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} {jetstream} }}\n{more}\n'
+        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync}\n{jetstream} }}\n{more}\n'
     )
     command = [*COMMANDS[kind], "-c", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)
