@@ -86,7 +86,7 @@ release: setup ## build wheel and sdist into build/release, the same bytes twice
 docs: setup ## build the site with search into build/site
 	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "docs: build/site/index.html"
+	@echo "docs: build/site/index.html, and as plain text build/site/llms.txt and llms-full.txt"
 
 clean: ## remove what was built, keeping .venv
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log .import-linter.log

@@ -38,16 +38,26 @@ SEARCH_BOOSTS = {
     "formats.md": 0.1,
     "reference/": 0.5,
 }
+# What a reader meets first, in this order; other names follow in the order of the alphabet.
+FIRST_NAMES = [
+    "connect", "Client", "JetStream", "Stream", "Consumer", "Message", "MessageBatch", "Fetch", "Consume",
+    "OrderedConsumer", "KeyValue", "ObjectStore", "Services", "Service", "Counters", "Server", "session",
+    "JetlakeError",
+]  # fmt: skip
 ROOT = Path(__file__).parent.parent
 REPOSITORY = "https://github.com/jetlake/jetlake/tree/main"
 _SECTION = re.compile(r"^(Args|Raises|Attributes|Returns|Yields):$")
 
 
 def public_names(module_name: str) -> dict[str, Any]:
-    """The classes and functions that a module offers, in the order of their names."""
+    """The classes and functions that a module offers, beginning with what a reader meets first."""
     module = import_module(module_name)
-    names = {name: getattr(module, name) for name in sorted(module.__all__)}
+    names = {name: getattr(module, name) for name in sorted(module.__all__, key=_rank)}
     return {name: value for name, value in names.items() if callable(value)}
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (FIRST_NAMES.index(name) if name in FIRST_NAMES else len(FIRST_NAMES), name)
 
 
 def public_members(kind: type) -> dict[str, Any]:
