@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import time
 from base64 import b64encode
 from http.cookies import SimpleCookie
 
@@ -12,11 +13,13 @@ import httpx2 as httpx
 import pytest
 
 import jetlake
+from jetlake.cli import watched_accounts
 from jetlake.cli.served_dashboard import pages
 from jetlake.cli.session import Session
 from jetlake.dashboard import sessions as sessions_module
 from jetlake.dashboard import viewers as viewers_module
 from jetlake.dashboard.sessions import PEER_FAILURES_MAX, Credentials
+from jetlake.dashboard.watching.listing import Listing
 from jetlake.errors import AuthorizationError
 from jetlake.server import Server
 from jetlake.server.config.assemble import assemble
@@ -101,6 +104,8 @@ async def test_without_a_login_a_server_with_users_shows_nothing(page):
     for path in ("/api/view", "/api/live", "/api/streams/ORDERS/messages", "/api/streams/ORDERS/search?text=x"):
         assert (await page.get(path)).status_code == 401
     assert (await page.change("stream.delete", stream="ORDERS")).status_code == 403
+    for report in ("/varz", "/connz", "/jsz", "/metrics"):  # which nats-server shows to everybody too
+        assert (await page.get(report)).status_code == 200
 
 
 async def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_see(page):
@@ -521,3 +526,48 @@ async def test_a_server_that_asks_for_a_login_since_its_restart_shows_the_form_a
     await go(tab, "#/consumers")
     await tab.get_by_label("User").wait_for()
     assert await tab.locator("#who").inner_text() == ""
+
+
+class Earlier:
+    """The clock of a while ago."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def time():
+        return time.time() - 60.0
+
+
+async def test_a_consumer_that_was_stuck_before_the_login_is_shown_with_the_first_page(shop, page, monkeypatch):
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        js = client.jetstream()
+        await js.create_consumer("ORDERS", "worker")
+        await js.publish("orders.new", b"1")
+    monkeypatch.setattr(watched_accounts, "time", Earlier)
+    await shop.pages._watch_accounts()  # as the server does after its start
+    shop.pages._watching.cancel()
+    assert (await page.get("/api/view")).status_code == 401  # which shows nobody anything
+    await page.login("boss", "secret")
+    view = (await page.get("/api/view?page=connections")).json()
+    assert [(one["state"], one["consumer"]) for one in view["board"]["attention"]] == [("stuck", "worker")]
+    assert view["page"]["rows"]  # connections are known
+    # Another account's history is not there, and what a user may not list has none.
+    await page.login("else", "where")
+    view = (await page.get("/api/view")).json()
+    assert view["board"]["attention"] == [] and view["page"]["rows"] == []
+
+
+async def test_the_history_of_accounts_is_there_after_a_restart(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(watched_accounts, "time", Earlier)
+    file = watched_accounts.HistoryFile(tmp_path / "accounts.history")
+    first = watched_accounts.WatchedAccounts(shop, file)
+    running = asyncio.ensure_future(first.run())
+    while "SHOP" not in first.boards or first.boards["SHOP"].stream("ORDERS", Listing(), time.time()) is None:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    monkeypatch.undo()
+    again = watched_accounts.WatchedAccounts(shop, file)
+    await again.sample()
+    shown = again.boards["SHOP"].stream("ORDERS", Listing(range="1h"), time.time())
+    assert [value for value in shown["charts"]["messages"]["mean"] if value is not None] == [0.0, 0.0]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jetlake.cli.watched_accounts import WatchedAccounts
     from jetlake.client import Client
     from jetlake.dashboard.sessions import Credentials
     from jetlake.dashboard.watching.collector import Collector
+    from jetlake.dashboard.watching.server_api import ServerApi
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
 
@@ -17,8 +19,8 @@ __all__ = ["pages"]
 
 BEGIN_S = 3.0
 """So long after the start sampling begins: a server that just starts has other work."""
-HISTORY = "dashboard.history"
-"""The file of the history, in the server's store directory."""
+HISTORY, ACCOUNTS_HISTORY = "dashboard.history", "dashboard-accounts.history"
+"""The files of the history, in the server's store directory: of what everybody sees, and of servers with users."""
 
 
 def pages(server: Server) -> Pages:
@@ -36,6 +38,8 @@ class _ServedDashboard:
         self._collector: Collector | None = None
         self._making = asyncio.Lock()
         self._beginning: asyncio.Task[None] | None = None
+        self._accounts: WatchedAccounts | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Sample without waiting for a page to be opened."""
@@ -46,6 +50,8 @@ class _ServedDashboard:
         if self._server.monitoring is not None and self._server.jetstream_folder:
             async with self._making:
                 await self._collect()
+                if self._access()[0]:
+                    await self._watch_accounts()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with self._making:
@@ -61,12 +67,14 @@ class _ServedDashboard:
     async def _make(self) -> Any:
         self._made_for = has_users, _ = self._access()
         collector = await self._collect()
+        if has_users:
+            await self._watch_accounts()
         await asyncio.to_thread(_import_pages)
         from jetlake.dashboard.app import build_app
 
         # Users log in with the names and passwords of the server. One that has no users is only shown: whoever
         # reaches its pages need not reach its clients' port.
-        return build_app(collector, connect=self._connect if has_users else None)
+        return build_app(collector, connect=self._connect if has_users else None, watch=self._collector_of)
 
     async def _connect(self, credentials: Credentials) -> Client:
         """Return a connection as a user of this server."""
@@ -101,6 +109,28 @@ class _ServedDashboard:
         self._collector = collector
         return collector
 
+    async def _watch_accounts(self) -> None:
+        """Watch the accounts for people who log in later."""
+        if self._accounts is not None or not self._server.jetstream_folder:
+            return
+        await asyncio.to_thread(_import_watching)
+        from jetlake.cli.watched_accounts import WatchedAccounts
+        from jetlake.dashboard.watching.collector import HistoryFile
+
+        file = HistoryFile(Path(self._server.jetstream_folder).parent / ACCOUNTS_HISTORY)
+        self._accounts = WatchedAccounts(self._server, file)
+        await self._accounts.sample()
+        self._watching = asyncio.get_running_loop().create_task(self._accounts.run())
+
+    def _collector_of(self, api: ServerApi) -> Collector:
+        """Return the collector of a user who logs in, which goes on from what the server has seen of the account."""
+        from jetlake.dashboard.watching.collector import Collector
+
+        connection = self._server.connections.get(api.client.server_info.client_id)
+        account = "" if connection is None else connection.session.account.name
+        before = None if self._accounts is None else self._accounts.boards.get(account)
+        return Collector(api, connections=self._connections, health=self._health, before=before)
+
     async def _connections(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.connection_reports import connections_report
         from jetlake.server.shell.monitoring.query import Query
@@ -115,6 +145,7 @@ class _ServedDashboard:
 
 
 def _import_watching() -> None:
+    import jetlake.cli.watched_accounts
     import jetlake.client.connecting
     import jetlake.dashboard.watching.collector
     import jetlake.dashboard.watching.server_api

@@ -46,6 +46,7 @@ def build_app(
     domain: str = "",
     hosts: frozenset[str] = frozenset(),
     is_public: bool = True,
+    watch: Callable[[ServerApi], Collector] = Collector,
 ) -> ASGIApp:
     """Build the ASGI application.
 
@@ -56,11 +57,12 @@ def build_app(
         domain: the JetStream domain, if not the server's own.
         hosts: names under which the page may be asked for besides addresses of this machine; a page of another site
             whose name was made to point here is refused by this.
+        watch: makes the collector of a session that sees something else than everybody.
     """
     sessions = (
         None
         if connect is None
-        else Sessions(connect, collector, domain=domain, now_s=time.monotonic, is_public=is_public)
+        else Sessions(connect, collector, domain=domain, now_s=time.monotonic, is_public=is_public, watch=watch)
     )
     viewers = Viewers(collector if is_public else None, sessions)
     app = Starlette(

@@ -135,6 +135,7 @@ class Sessions:
         domain: the JetStream domain, if not the server's own.
         now_s: the time, monotonic.
         is_public: whether everybody may see the shared collector; if not, only the user as whom it is connected.
+        watch: makes the collector of a session that shares none.
     """
 
     def __init__(
@@ -145,8 +146,10 @@ class Sessions:
         domain: str = "",
         now_s: Callable[[], float],
         is_public: bool = True,
+        watch: Callable[[ServerApi], Collector] = Collector,
     ) -> None:
         self._connect = connect
+        self._watch = watch
         self._shared = shared
         self._is_public = is_public
         self._domain = domain
@@ -203,7 +206,7 @@ class Sessions:
             mine, its = await _identity(api), await _identity(self._shared.api)
             if mine is not None and its is not None and self._may_share(mine, its):
                 return self._shared
-        collector = Collector(api)
+        collector = self._watch(api)
         await collector.start()
         return collector
 

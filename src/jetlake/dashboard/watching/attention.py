@@ -8,7 +8,7 @@ import msgspec
 
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
-from jetlake.model.enums import DiscardPolicy
+from jetlake.model.enums import AckPolicy, DiscardPolicy
 from jetlake.model.stream import StreamInfo, StreamSourceInfo
 
 __all__ = [
@@ -50,20 +50,30 @@ class Finding(msgspec.Struct, frozen=True):
 class Standstill:
     """Since when a consumer with work to do has neither delivered anything nor had anything acknowledged."""
 
-    __slots__ = ("_place", "_since_s", "seconds")
+    __slots__ = ("_place", "_since_s", "is_known", "seconds")
 
     def __init__(self) -> None:
         self._place: Any = None
         self._since_s = 0.0
         self.seconds = 0.0
         """How long the standstill had lasted at the last observation."""
+        self.is_known = False
+        """Whether it is known if the consumer is stuck: one that has work has to be watched for a while."""
+
+    def take_over(self, other: Standstill) -> None:
+        """Go on where another watch of the same consumer is."""
+        self._place, self._since_s = other._place, other._since_s
+        self.seconds, self.is_known = other.seconds, other.is_known
 
     def observe(self, info: ConsumerInfo, time_s: float) -> None:
         """Compare the consumer's progress with the last observation."""
         place = (info.delivered.consumer_seq, info.ack_floor.consumer_seq, info.num_ack_pending)
-        if place != self._place or not (info.num_pending or info.num_ack_pending):
+        has_work = bool(info.num_pending or info.num_ack_pending)
+        has_moved = self._place is not None and place != self._place
+        if place != self._place or not has_work:
             self._place, self._since_s = place, time_s
         self.seconds = time_s - self._since_s
+        self.is_known = self.is_known or has_moved or not has_work or self.seconds >= STUCK_S
 
 
 def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[float]) -> Finding | None:
@@ -73,6 +83,8 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
         standstill_s: how long it has had work and not moved.
         pending: its pending messages over time, oldest first.
     """
+    if _is_left_behind(info):
+        return None
     if standstill_s >= STUCK_S and info.num_pending:
         return _found(info, *_why_stuck(info))
     if standstill_s >= STUCK_S and info.num_ack_pending:
@@ -87,6 +99,13 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
         text = f"{_messages(info.num_redelivered)} redelivered and not yet acknowledged"
         return _found(info, "warn", "redelivering", text)
     return None
+
+
+def _is_left_behind(info: ConsumerInfo) -> bool:
+    """Return whether a reader without acknowledgements has gone, as after a watch: the server removes its consumer."""
+    config = info.config
+    is_read = info.push_bound if config.deliver_subject else info.num_waiting > 0
+    return not config.durable_name and config.ack_policy is AckPolicy.NONE and not is_read
 
 
 def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:

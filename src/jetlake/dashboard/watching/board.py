@@ -134,15 +134,25 @@ class Board:
 
     Args:
         histories: what an earlier run dumped of its timelines, by stream and consumer.
+        before: a board that has watched the same account for longer. What is seen here for the first time goes on
+            from there.
+        timelines: where the room for timelines comes from, when several boards share it.
 
     Attributes:
         dropped: events and reports that were not kept, or made room for newer ones, by reason.
     """
 
-    def __init__(self, histories: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        histories: dict[str, Any] | None = None,
+        *,
+        before: Board | None = None,
+        timelines: Timelines | None = None,
+    ) -> None:
         self._streams: dict[str, StreamRow] = {}
         self._consumers: dict[str, dict[str, ConsumerRow]] = {}
-        self._timelines = Timelines()
+        self._timelines = timelines or Timelines()
+        self._before = before
         self._denials: dict[str, str] = {}
         self._histories = histories or {}
         # By stream and consumer, the one that was sampled last at the end.
@@ -169,7 +179,13 @@ class Board:
                     row.series.release()
                 row = self._streams[name] = StreamRow(info, self._timelines)
                 self._load(row, name, info.created)
+                earlier = None if self._before is None else self._before._streams.get(name)
+                if earlier is not None and earlier.info.created == info.created:
+                    row.take_over(earlier)
             row.observe(info, time_s, gap_s)
+            if not info.state.consumer_count:
+                for gone in self._consumers.pop(name, {}).values():
+                    self._release(gone)
 
     def drop_unlisted(self, names: Set[str]) -> None:
         """Forget the streams that are none of these, with their consumers."""
@@ -192,6 +208,9 @@ class Board:
                     self._release(row)
                 row = ConsumerRow(stream, info, self._timelines)
                 self._load(row, f"{stream} {info.name}", info.created)
+                earlier = None if self._before is None else self._before._consumers.get(stream, {}).get(info.name)
+                if earlier is not None and earlier.info.created == info.created:
+                    row.take_over(earlier)
             row.observe(info, time_s, gap_s)
             seen[info.name] = row
         for gone in known.values():
@@ -330,6 +349,7 @@ class Board:
             "account": self.account,
             "attention": msgspec.to_builtins(findings[:FINDINGS_MAX]),
             "attention_total": len(findings),
+            "unknown": self._count_unknown(),
             "totals": {
                 "streams": len(self._streams),
                 "messages": sum(row.info.state.messages for row in rows),
@@ -339,6 +359,15 @@ class Board:
                 "pending": sum(one.info.num_pending for ones in self._consumers.values() for one in ones.values()),
             },
         }
+
+    def _count_unknown(self) -> int:
+        """Count the consumers of which it is not known yet whether they are stuck."""
+        unlisted = sum(
+            row.info.state.consumer_count
+            for name, row in self._streams.items()
+            if name not in self._consumers and name not in self._denials
+        )
+        return unlisted + sum(not one.standstill.is_known for ones in self._consumers.values() for one in ones.values())
 
     def _findings(self, time_s: float) -> list[Finding]:
         """Return what a person should look at, the worst first."""

@@ -50,6 +50,7 @@ class Collector:
         connections: gives what `/connz` says, when the server's monitoring is known.
         health: gives what `/healthz` says, the same.
         history: where the history is kept from one run to the next; None = nowhere.
+        before: a board of the same account that has been fed for longer, from which this one goes on.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class Collector:
         connections: Report | None = None,
         health: Report | None = None,
         history: HistoryFile | None = None,
+        before: Board | None = None,
     ) -> None:
         self.api = api
-        self.board = Board(history.load() if history is not None else None)
+        self.board = Board(history.load() if history is not None else None, before=before)
         self._interval_s = interval_s
         self._connections = connections
         self._health = health

@@ -60,6 +60,13 @@ class _Series:
     def dump(self) -> dict[str, Any]:
         return {what: line.dump() for what, line in self.lines.items() if line is not None and line.is_long}
 
+    def take_over(self, other: _Series) -> None:
+        self._seen_s = other._seen_s
+        for what, line in self.lines.items():
+            before = other.lines[what]
+            if line is not None and before is not None:
+                line.take_over(before)
+
     def load(self, dumped: Mapping[str, Any]) -> None:
         for what, line in self.lines.items():
             if line is not None and what in dumped:
@@ -80,6 +87,11 @@ class StreamRow:
         self.finding: Finding | None = None
         self.published = Rate()
         self.series = _Series(timelines, ("published", "messages"))
+
+    def take_over(self, other: StreamRow) -> None:
+        """Go on where another watch of the same stream is."""
+        self.published.take_over(other.published)
+        self.series.take_over(other.series)
 
     def observe(self, info: StreamInfo, time_s: float, gap_s: float) -> None:
         """Record the state of the stream."""
@@ -103,7 +115,7 @@ class StreamRow:
             "last_ts": state.last_ts,
             "num_subjects": state.num_subjects,
             "consumers": state.consumer_count,
-            "rate": self.published.per_second,
+            "rate": self.published.known,
             "chart": self.series.spark("published", now_s),
             "finding": msgspec.to_builtins(self.finding),
             "cluster": _cluster(self.info.cluster),
@@ -135,6 +147,13 @@ class ConsumerRow:
         self.standstill = Standstill()
         self.series = _Series(timelines, ("delivered", "acked", "pending", "redelivered"))
 
+    def take_over(self, other: ConsumerRow) -> None:
+        """Go on where another watch of the same consumer is."""
+        self.delivered.take_over(other.delivered)
+        self.acked.take_over(other.acked)
+        self.standstill.take_over(other.standstill)
+        self.series.take_over(other.series)
+
     def observe(self, info: ConsumerInfo, time_s: float, gap_s: float) -> None:
         """Record the state of the consumer."""
         self.info = info
@@ -164,9 +183,10 @@ class ConsumerRow:
             "redelivered": info.num_redelivered,
             "waiting": info.num_waiting,
             "paused": info.paused,
-            "rate": self.delivered.per_second,
+            "rate": self.delivered.known,
             "chart": self.series.spark("pending", now_s),
             "finding": msgspec.to_builtins(self.finding),
+            "is_known": self.standstill.is_known,
             "cluster": _cluster(info.cluster),
         }
 
@@ -179,7 +199,7 @@ class ConsumerRow:
             "created": info.created,
             "delivered": msgspec.to_builtins(info.delivered),
             "ack_floor": msgspec.to_builtins(info.ack_floor),
-            "ack_rate": self.acked.per_second,
+            "ack_rate": self.acked.known,
             "pause_remaining_s": info.pause_remaining / 1e9,
             "priority_groups": msgspec.to_builtins(info.priority_groups),
             "charts": self.series.windows(name, now_s),

@@ -75,6 +75,11 @@ class _Ring:
     def dump(self) -> tuple[int, bytes, bytes]:
         return self._last, self._means.tobytes(), self._highs.tobytes()
 
+    def take_over(self, other: _Ring) -> None:
+        """Become a copy of a ring of the same range."""
+        self._means, self._highs = array("d", other._means), array("d", other._highs)
+        self._last, self._number = other._last, other._number
+
     def load(self, last: int, means: bytes, highs: bytes) -> None:
         """Take over what `dump` gave.
 
@@ -125,6 +130,12 @@ class Timeline:
     def means(self, now_s: float) -> list[float]:
         """Return the samples of the last five minutes, without the gaps."""
         return [value for value in self.window(LIVE, now_s)["mean"] if value is not None]
+
+    def take_over(self, other: Timeline) -> None:
+        """Copy the ranges that both have."""
+        for name, ring in self._rings.items():
+            if name in other._rings:
+                ring.take_over(other._rings[name])
 
     def dump(self) -> dict[str, tuple[int, bytes, bytes]]:
         """Return the long ranges, for a file. The five minutes are not worth it."""
@@ -177,15 +188,35 @@ class Timelines:
             self._long_left += timeline.is_long
 
 
-class Rate:
-    """How fast a counter grows, from its two latest readings; a counter that went back starts over."""
+READINGS_S = 0.5
+"""Readings of a counter that are closer together than this say nothing about its rate."""
 
-    __slots__ = ("_count", "_time_s", "per_second")
+
+class Rate:
+    """How fast a counter grows, from its two latest readings; a counter that went back starts over.
+
+    A page that is opened reads counters between two samples. Such a reading changes nothing, so that all pages show
+    the same rate.
+
+    Attributes:
+        known: the rate per second; None until there are two readings.
+    """
+
+    __slots__ = ("_count", "_time_s", "known")
 
     def __init__(self) -> None:
         self._count: int | None = None
         self._time_s = 0.0
-        self.per_second = 0.0
+        self.known: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        """The rate, 0 while it is not known."""
+        return self.known or 0.0
+
+    def take_over(self, other: Rate) -> None:
+        """Go on where another watch of the same counter is."""
+        self._count, self._time_s, self.known = other._count, other._time_s, other.known
 
     def read(self, count: int, time_s: float, gap_s: float = math.inf) -> bool:
         """Take a reading of the counter, and tell whether the rate since the last one is known.
@@ -194,9 +225,9 @@ class Rate:
             gap_s: readings further apart than this say nothing about the time between.
         """
         before, since_s = self._count, self._time_s
-        if before is not None and time_s <= since_s:
+        if before is not None and count >= before and 0 <= time_s - since_s < READINGS_S:
             return False
         self._count, self._time_s = count, time_s
-        is_known = before is not None and count >= before and time_s - since_s <= gap_s
-        self.per_second = round((count - (before or 0)) / (time_s - since_s), 1) if is_known else 0.0
+        is_known = before is not None and count >= before and 0 < time_s - since_s <= gap_s
+        self.known = round((count - (before or 0)) / (time_s - since_s), 1) if is_known else None
         return is_known

@@ -247,3 +247,56 @@ def test_a_history_that_was_not_seen_yet_is_kept_and_one_of_another_shape_is_not
     assert known(board.stream("S", Listing(range="6h"), 1.0)["charts"]["messages"]) == [3.0]
     assert board.dump(7200.0)["LATER"] == kept
     assert "LATER" not in board.dump(8 * 24 * 3600.0)  # its seven days are over
+
+
+def attention(board: Board, time_s: float) -> tuple[list[str], int]:
+    shown = board.summary(time_s)
+    return [one["state"] for one in shown["attention"]], shown["unknown"]
+
+
+def test_what_has_not_been_watched_for_long_enough_is_not_known_yet():
+    board = Board()
+    board.observe_streams([stream("S", 100, consumers=2)], 100.0)
+    assert attention(board, 100.0) == ([], 2)  # their infos are not there yet
+    waiting, idle = consumer("waiting", 1, pending=99), consumer("idle", 100)
+    board.observe_consumers("S", [waiting, idle], 100.0)
+    assert attention(board, 100.0) == ([], 1)
+    assert board.consumer("S", "waiting", Listing(), 100.0)["rate"] is None
+    board.observe_consumers("S", [waiting, idle], 110.0)
+    assert attention(board, 110.0) == (["stuck"], 0)
+
+
+def test_a_consumer_that_moves_is_known_at_once():
+    board = Board()
+    board.observe_streams([stream("S", 100, consumers=1)], 100.0)
+    board.observe_consumers("S", [consumer("C", 1, pending=99)], 100.0)
+    board.observe_consumers("S", [consumer("C", 2, pending=98)], 101.0)
+    assert attention(board, 101.0) == ([], 0)
+
+
+def test_a_board_goes_on_from_one_that_has_watched_for_longer():
+    before = Board()
+    for time_s in (100.0, 102.0, 104.0):
+        before.observe_streams([stream("S", int(time_s), consumers=1)], time_s)
+        before.observe_consumers("S", [consumer("C", 1, pending=99)], time_s)
+    board = Board(before=before)
+    board.observe_streams([stream("S", 112, consumers=1)], 112.0)
+    board.observe_consumers("S", [consumer("C", 1, pending=99)], 112.0)
+    assert attention(board, 112.0) == (["stuck"], 0)
+    assert board.stream("S", Listing(), 112.0)["rate"] == 1.0
+    assert known(board.stream("S", Listing(), 112.0)["charts"]["messages"])[:3] == [100.0, 102.0, 104.0]
+    # What was made anew since has no past.
+    other = Board(before=before)
+    other.observe_streams([stream("S", 5, created="2026-11-16T00:00:00Z")], 112.0)
+    assert known(other.stream("S", Listing(), 112.0)["charts"]["messages"]) == [5.0]
+
+
+def test_consumers_of_a_stream_that_has_none_any_more_are_gone():
+    board = Board()
+    board.observe_streams([stream("S", 100, consumers=1)], 100.0)
+    for time_s in (100.0, 120.0):
+        board.observe_consumers("S", [consumer("C", 1, pending=99)], time_s)
+    assert attention(board, 120.0) == (["stuck"], 0)
+    board.observe_streams([stream("S", 100)], 121.0)
+    assert attention(board, 121.0) == ([], 0)
+    assert board.consumer("S", "C", Listing(), 121.0) is None

@@ -72,6 +72,8 @@ def test_rate_is_the_growth_between_two_readings():
     assert rate.read(150, 12.0)
     assert rate.per_second == 25.0
     assert not rate.read(160, 12.0)  # a second reading of the same moment
+    assert not rate.read(160, 12.1)  # and one that a page makes between two samples
+    assert rate.known == 25.0
 
 
 def test_rate_of_a_counter_that_went_back_or_was_not_read_for_long_starts_anew():

@@ -4,7 +4,10 @@ const number = new Intl.NumberFormat("en");
 const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export const count = (value) => number.format(value ?? 0);
-export const rate = (value) => `${number.format(Math.round((value ?? 0) * 10) / 10)}/s`;
+/** A rate; one that takes two samples to know is not 0 before the second. */
+export const rate = (value) => (value === null || value === undefined ? "not known yet" : `${number.format(Math.round(value * 10) / 10)}/s`);
+/** A number of things: "1 message", "2 messages". */
+export const plural = (value, one, many = `${one}s`) => `${number.format(value ?? 0)} ${value === 1 ? one : many}`;
 /** A number for an axis or a tile: short when it is long. */
 export const short = (value) => (Math.abs(value ?? 0) < 10_000 ? number.format(Math.round((value ?? 0) * 10) / 10) : compactNumber.format(value));
 

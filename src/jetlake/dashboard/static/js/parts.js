@@ -1,7 +1,7 @@
 // The parts that pages are made of.
 
 import { make } from "./elements.js";
-import { clock, consumerPath, count, duration, streamPath } from "./format.js";
+import { clock, consumerPath, count, duration, plural, streamPath } from "./format.js";
 import { state } from "./live.js";
 
 export const link = (href, ...text) => make("a", { href }, ...text);
@@ -40,18 +40,20 @@ export function findingLine({ level, text, stream, consumer }) {
 }
 
 export const findingCard = (finding) => finding && make("p", { class: `card ${finding.level}-edge`, id: "finding" }, spoken(finding.level), " ", finding.text);
-export const findingTag = (finding) => (finding ? make("span", { class: finding.level, title: finding.text }, finding.state) : make("span", { class: "soft" }, "ok"));
+export const findingTag = (finding, isKnown = true) => (finding ? make("span", { class: finding.level, title: finding.text }, finding.state) : make("span", { class: "soft" }, isKnown ? "ok" : "not known yet"));
 
 export function attention() {
-  const { attention: found, attention_total: total, totals } = state.board;
+  const { attention: found, attention_total: total, totals, unknown } = state.board;
   if (!totals.streams && !found.length) return null;
   if (!found.length && !isKnown()) return null;
+  const unclear = unknown > 0 && `Not known yet for ${plural(unknown, "consumer")}, watched for less than ten seconds.`;
+  if (!found.length && unclear) return make("p", { class: "card", id: "attention" }, unclear);
   if (!found.length) return make("p", { class: "card calm", id: "attention" }, "✓ No consumer is stuck or falling behind.");
   const more = total - found.length;
   return make("section", { class: `card ${found[0].level}-edge`, id: "attention", "aria-label": "Needs attention" },
     make("h2", {}, `Needs attention (${count(total)})`),
     make("ul", {}, found.map((one) => make("li", {}, findingLine(one))),
-      more > 0 && make("li", {}, "and ", link("#/consumers", `${count(more)} more`))));
+      more > 0 && make("li", {}, "and ", link("#/consumers", `${count(more)} more`)), unclear && make("li", { class: "soft" }, unclear)));
 }
 
 /** While something does not respond, the page says so, and from when its numbers are. */

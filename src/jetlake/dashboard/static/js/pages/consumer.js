@@ -4,7 +4,7 @@ import { chart } from "../chart.js";
 import { make } from "../elements.js";
 import { count, duration, moment, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
-import { card, command, configCard, crumbs, facts, failed, findingCard, head, link, loading, pair, ranges, replicas, tiles } from "../parts.js";
+import { card, command, configCard, crumbs, facts, failed, findingCard, head, link, loading, note, pair, ranges, replicas, tiles } from "../parts.js";
 
 function ackTimes({ ack_times: times, config }) {
   if (times.samples) return facts([["median", `${times.p50} ms`], ["95 %", `${times.p95} ms`], ["99 %", `${times.p99} ms`], ["samples", count(times.samples)]]);
@@ -25,7 +25,7 @@ export default {
     return [
       up,
       head(name, actions.consumer(page)),
-      findingCard(page.finding),
+      findingCard(page.finding) ?? (!page.is_known && note("Not known yet whether it is stuck: it has been watched for less than ten seconds.")),
       tiles(["Pending", short(page.pending), count(page.pending)], ["Awaiting ack", count(page.ack_pending)],
         ["Redelivered", count(page.redelivered)], ["Waiting pulls", count(page.waiting)],
         ["Delivered", pair(page.delivered.consumer_seq, page.delivered.stream_seq), "sequence of the consumer / of the stream"],

@@ -12,7 +12,7 @@ const DEFAULTS = { sort: "pending", descending: true };
 export const consumerColumns = (withStream) => [
   { title: "Consumer", cell: (row) => link(consumerPath(row.stream, row.name), row.name), sort: "name", kind: "clip main" },
   ...(withStream ? [{ title: "Stream", cell: (row) => link(streamPath(row.stream), row.stream), sort: "stream", kind: "clip" }] : []),
-  { title: "State", cell: (row) => findingTag(row.finding), sort: "state" },
+  { title: "State", cell: (row) => findingTag(row.finding, row.is_known), sort: "state" },
   { title: "Kind", cell: (row) => tag(`${row.kind} · ${row.ack_policy}${row.paused ? " · paused" : ""}`), kind: "optional wide" },
   { title: "Pending", cell: (row) => count(row.pending), sort: "pending", descending: true, kind: "number" },
   { title: "Awaiting ack", cell: (row) => count(row.ack_pending), sort: "ack_pending", descending: true, kind: "number optional" },
