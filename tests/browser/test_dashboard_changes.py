@@ -73,6 +73,9 @@ async def test_every_change_shows_a_command_that_the_command_line_reads(api):
         "key.put": {"bucket": "SETTINGS", "key": "a", "value": b64encode(b"it's").decode()},
         "key.delete": {"bucket": "SETTINGS", "key": "a"},
         "key.purge": {"bucket": "SETTINGS", "key": "a"},
+        "bucket.create": {"bucket": "NEW", "history": 3, "ttl": 60, "max_bytes": 1 << 20, "description": "it's"},
+        "store.create": {"bucket": "NEW", "ttl": 60, "max_bytes": 1 << 20, "storage": "memory"},
+        "object.put": {"bucket": "FILES", "name": "a b", "content": b64encode(b"it's").decode()},
         "object.delete": {"bucket": "FILES", "name": "a b"},
         "letters.replay": {"stream": "DEAD", "first": 1, "last": 1},
     }

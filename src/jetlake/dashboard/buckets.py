@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from jetlake.client.kv.entry import from_stored
 from jetlake.client.objects.info import ObjectInfo
+from jetlake.client.objects.store import ObjectStore
 from jetlake.client.streams.buckets import check_bucket
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.client.streams.stream import Stream
@@ -24,7 +25,8 @@ from jetlake.dashboard.views import KV_PREFIX, listing_of
 from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.dashboard.web import json_answer
-from jetlake.errors import InvalidOptionError, KeyNotFoundError
+from jetlake.errors import InvalidOptionError, KeyNotFoundError, ObjectNotFoundError, StreamNotFoundError
+from jetlake.model.encoding.durations import format_duration, nanoseconds
 from jetlake.model.encoding.times import format_time
 
 HISTORY_MAX = 64
@@ -33,7 +35,7 @@ HISTORY_MAX = 64
 
 async def keys_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
     """Return one page of a bucket's keys, each with its newest entry, which may be the marker of a deleted key."""
-    stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
+    stream = await _bucket_stream(api, bucket)
     prefix = _prefix(stream, bucket)
     subjects, total = await held_subjects(api, stream.name, f"{prefix}>")
     page = listed(
@@ -46,11 +48,35 @@ async def keys_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, 
 
 async def key_history(api: ServerApi, bucket: str, key: str) -> dict[str, Any]:
     """Return the revisions of a key, newest first."""
-    stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
+    stream = await _bucket_stream(api, bucket)
     prefix, state = _prefix(stream, bucket), stream.cached_info.state
     pages = MessagePages(stream, prefix + key)
     found = await pages.before(state.last_seq + 1, HISTORY_MAX, max(state.first_seq, 1))
     return {"rows": [_shown(bucket, prefix, message) for message in reversed(found)]}
+
+
+async def _bucket_stream(api: ServerApi, bucket: str) -> Stream:
+    """Return the stream of a bucket.
+
+    Raises:
+        InvalidOptionError: there is no such bucket.
+    """
+    try:
+        return await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
+    except StreamNotFoundError:
+        raise InvalidOptionError(f"there is no key-value bucket {bucket}: it may have been deleted") from None
+
+
+async def _store(api: ServerApi, name: str) -> ObjectStore:
+    """Return an object store.
+
+    Raises:
+        InvalidOptionError: there is no such store.
+    """
+    try:
+        return await api.jetstream.object_store(check_bucket(name))
+    except StreamNotFoundError:
+        raise InvalidOptionError(f"there is no object store {name}: it may have been deleted") from None
 
 
 def _prefix(stream: Stream, bucket: str) -> str:
@@ -80,7 +106,7 @@ def _status(stream: Stream) -> dict[str, Any]:
 
 async def objects_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
     """Return one page of a store's objects."""
-    store = await api.jetstream.object_store(check_bucket(bucket))
+    store = await _store(api, bucket)
     infos = await store.list()
     orders = {"name": lambda one: one.name, "size": lambda one: one.size, "time": lambda one: one.modified_ns}
     return listed(
@@ -108,7 +134,7 @@ async def object_content(api: ServerApi, bucket: str, name: str) -> AsyncIterato
     Raises:
         ObjectNotFoundError: there is none; raised before the first piece.
     """
-    store = await api.jetstream.object_store(check_bucket(bucket))
+    store = await _store(api, bucket)
     await store.info(name)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -196,7 +222,7 @@ async def _purge(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
 async def _delete_object(api: ServerApi, given: dict[str, Any]) -> Prepared:
     wanted = arguments(_Object, given)
-    store = await api.jetstream.object_store(check_bucket(wanted.bucket))
+    store = await _store(api, wanted.bucket)
     info = await store.info(wanted.name)
 
     async def run() -> Done:
@@ -212,7 +238,120 @@ async def _delete_object(api: ServerApi, given: dict[str, Any]) -> Prepared:
     )
 
 
+class _Bucket(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    history: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_MAX)] = 1
+    ttl: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds; 0 = for ever."""
+    max_bytes: int = -1
+    storage: Literal["file", "memory"] = "file"
+    description: str = ""
+
+
+class _Store(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    ttl: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds; 0 = for ever."""
+    max_bytes: int = -1
+    storage: Literal["file", "memory"] = "file"
+    description: str = ""
+
+
+class _Upload(msgspec.Struct, forbid_unknown_fields=True):
+    bucket: str
+    name: str
+    content: str
+    """In base64: any bytes."""
+
+
+async def _create_bucket(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Bucket, given)
+    name, options = check_bucket(wanted.bucket), _chosen(wanted)
+
+    async def run() -> Done:
+        await api.jetstream.create_key_value(name, **options)
+        return Done(f"Created bucket {name}.")
+
+    words = [] if wanted.history == 1 else ["--history", str(wanted.history)]
+    return Prepared(
+        f"Create bucket {name}",
+        jetlake("kv", "add", *words, *_bucket_flags(wanted), arguments=[name]),
+        run,
+        [("history", "", str(wanted.history)), *_bucket_changes(wanted)],
+    )
+
+
+async def _create_store(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Store, given)
+    name, options = check_bucket(wanted.bucket), _chosen(wanted)
+
+    async def run() -> Done:
+        await api.jetstream.create_object_store(name, **options)
+        return Done(f"Created object store {name}.")
+
+    return Prepared(
+        f"Create object store {name}",
+        jetlake("object", "add", *_bucket_flags(wanted), arguments=[name]),
+        run,
+        _bucket_changes(wanted),
+    )
+
+
+def _chosen(wanted: _Bucket | _Store) -> dict[str, Any]:
+    """Return the options that say something else than the default."""
+    options = {name: value for name, value in msgspec.structs.asdict(wanted).items() if name != "bucket"}
+    return {name: value for name, value in options.items() if value not in (0, -1, "")}
+
+
+def _bucket_flags(wanted: _Bucket | _Store) -> list[str]:
+    flags = ["--storage", wanted.storage] if wanted.storage != "file" else []
+    if wanted.ttl:
+        flags += ["--ttl", format_duration(nanoseconds(wanted.ttl))]
+    if wanted.max_bytes > 0:
+        flags += ["--max-bucket-size", str(wanted.max_bytes)]
+    return [*flags, "--description", wanted.description] if wanted.description else flags
+
+
+def _bucket_changes(wanted: _Bucket | _Store) -> list[tuple[str, str, str]]:
+    changes = [
+        ("time to live", "", format_duration(nanoseconds(wanted.ttl)) if wanted.ttl else "unlimited"),
+        ("maximum size", "", f"{wanted.max_bytes:,} bytes" if wanted.max_bytes > 0 else "unlimited"),
+        ("storage", "", wanted.storage),
+    ]
+    return [*changes, ("description", "", wanted.description)] if wanted.description else changes
+
+
+async def _upload(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Upload, given)
+    store = await _store(api, wanted.bucket)
+    try:
+        content = b64decode(wanted.content, validate=True)
+    except ValueError:
+        raise InvalidOptionError("the content is not base64") from None
+    if not wanted.name:
+        raise InvalidOptionError("an object needs a name")
+    try:
+        before = await store.info(wanted.name)
+    except ObjectNotFoundError:
+        before = None
+
+    async def run() -> Done:
+        info = await store.put(wanted.name, content)
+        return Done(f"Stored object {wanted.name}: {info.size:,} bytes.")
+
+    return Prepared(
+        f"Upload {wanted.name} to {wanted.bucket}",
+        jetlake("object", "put", "--name", wanted.name, "--force", arguments=[wanted.bucket, wanted.name]),
+        run,
+        [("size", "" if before is None else f"{before.size:,} bytes", f"{len(content):,} bytes")],
+        "" if before is None else "The content that is there is replaced, and can't be recovered.",
+    )
+
+
 BUCKET_CHANGES = {
+    "bucket.create": _create_bucket,
+    "store.create": _create_store,
+    "object.put": _upload,
     "key.put": _put,
     "key.delete": _delete,
     "key.purge": _purge,

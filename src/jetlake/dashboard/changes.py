@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jetlake.errors import InvalidOptionError
-from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration, nanoseconds
+from jetlake.model.encoding.durations import format_duration, nanoseconds
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def _text(name: str, value: Any) -> str:
     if value is None or value == "":
         return ""
     if name in DURATIONS and isinstance(value, int):
-        return f"{value / NANOSECONDS_PER_SECOND:,g} s"
+        return format_duration(value)
+    if name in SIZES and isinstance(value, int):
+        return f"{value:,} bytes" if value >= 0 else "unlimited"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -96,6 +98,9 @@ DURATIONS = {
     "subject_delete_marker_ttl",
 }
 """The options that are durations."""
+
+SIZES = {"max_bytes", "max_msg_size"}
+"""The options that are sizes."""
 
 # Option of a configuration -> flag of the command. What is not here goes into a file.
 _STREAM_FLAGS = {

@@ -85,7 +85,7 @@ async def _purge(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
     async def run() -> Done:
         number = await stream.purge(subject=wanted.subject, before=wanted.before, keep=wanted.keep)
-        return Done(f"Purged {number:,} messages from {stream.name}.")
+        return Done(f"Purged {number:,} message{'' if number == 1 else 's'} from {stream.name}.")
 
     words = [
         word

@@ -19,6 +19,7 @@ __all__ = [
     "Standstill",
     "consumer_finding",
     "health_finding",
+    "messages",
     "stream_finding",
 ]
 
@@ -90,13 +91,13 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
     if standstill_s >= STUCK_S and info.num_ack_pending:
         seconds = int(standstill_s)
         return _found(
-            info, "warn", "unacked", f"{_messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s"
+            info, "warn", "unacked", f"{messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s"
         )
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
         grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
         return _found(info, "warn", "behind", f"falling behind: pending grew {grown} in the last five minutes")
     if info.num_redelivered:
-        text = f"{_messages(info.num_redelivered)} redelivered and not yet acknowledged"
+        text = f"{messages(info.num_redelivered)} redelivered and not yet acknowledged"
         return _found(info, "warn", "redelivering", text)
     return None
 
@@ -110,7 +111,7 @@ def _is_left_behind(info: ConsumerInfo) -> bool:
 
 def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
     """Return level, word and sentence for a consumer whose pending messages are not delivered."""
-    waits = f"{_messages(info.num_pending)} pending"
+    waits = f"{messages(info.num_pending)} pending"
     limit = info.config.max_ack_pending
     if info.paused:
         return "warn", "paused", f"paused, {waits}"
@@ -142,7 +143,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
     """Return what is wrong with a stream, the worst first."""
     config, state = info.config, info.state
     if state.lost is not None and state.lost.msgs:
-        text = f"{_messages(len(state.lost.msgs))} could not be read from disk and are lost"
+        text = f"{messages(len(state.lost.msgs))} could not be read from disk and are lost"
         return Finding("bad", "lost", text, config.name)
     copies = (info.mirror, *info.sources) if info.mirror is not None else info.sources
     for copy in copies:
@@ -168,7 +169,7 @@ def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
     if copy.error is not None:
         return Finding("bad", "not copying", f"copying from {copy.name} fails: {copy.error.description}", stream)
     if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
-        text = f"{_messages(copy.lag)} of {copy.name} are not copied yet, and the origin does not respond"
+        text = f"{messages(copy.lag)} of {copy.name} are not copied yet, and the origin does not respond"
         return Finding("bad", "not copying", text, stream, weight=copy.lag)
     return None
 
@@ -177,5 +178,6 @@ def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: 
     return Finding(level, state, text, info.stream_name, info.name, info.num_pending + info.num_ack_pending)
 
 
-def _messages(number: int) -> str:
+def messages(number: int) -> str:
+    """Return a number of messages in words."""
     return f"{number:,} message" + ("" if number == 1 else "s")

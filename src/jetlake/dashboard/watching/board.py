@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from jetlake.dashboard.watching.attention import Finding, health_finding
+from jetlake.dashboard.watching.attention import Finding, health_finding, messages
 from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, percentiles_ms
 from jetlake.dashboard.watching.timeline import HISTORY_S, LONG_MAX, Timelines, newest_s
@@ -393,7 +393,13 @@ class Board:
             if event["kind"] == "max_deliver" and time_s - event["time"] < DEATHS_S
         )
         return [
-            Finding("bad", "given up", f"{number:,} messages reached max_deliver", stream, consumer)
+            Finding(
+                "bad",
+                "given up",
+                f"{messages(number)} reached max_deliver",
+                stream,
+                consumer,
+            )
             for (stream, consumer), number in numbers.items()
             if consumer in self._consumers.get(stream, {})
         ]

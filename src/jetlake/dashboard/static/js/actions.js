@@ -2,7 +2,7 @@
 
 import { change, show } from "./dialog.js";
 import { make } from "./elements.js";
-import { streamPath } from "./format.js";
+import { bytes, streamPath } from "./format.js";
 import { loginForm, logout, session } from "./session.js";
 
 // One character at a time: a payload may have more bytes than a function takes arguments.
@@ -107,10 +107,10 @@ export const actions = {
     ];
   },
 
-  publish: (stream, subject = "") => button("Publish", () => change({
+  publish: (subject, done) => button("Publish", () => change({
     title: "Publish a message", kind: "message.publish", values: { subject },
     fields: [{ name: "subject", label: "Subject", required: true, hint: "orders.new" }, { name: "headers", label: "Headers, one a line", kind: "lines", rows: 2, hint: "Kind: order" }, { name: "payload", label: "Payload", kind: "lines", rows: 6 }],
-    wanted: (values) => ({ subject: values.subject, payload: encode(values.payload), headers: headersOf(values.headers) }),
+    wanted: (values) => ({ subject: values.subject, payload: encode(values.payload), headers: headersOf(values.headers) }), done,
   }), "primary"),
 
   message: (stream, message, deleted) => session.may_change && [
@@ -119,7 +119,39 @@ export const actions = {
   ],
 };
 
+const storeFields = (isBucket) => [
+  { name: "bucket", label: "Name", required: true, hint: isBucket ? "SETTINGS" : "FILES" },
+  isBucket && { name: "history", label: "Values kept of each key, 1 to 64", kind: "number", hint: "1" },
+  { name: "ttl", label: "Time to live", kind: "duration", hint: "unlimited, or 7d" },
+  { name: "max_bytes", label: "Maximum size", kind: "size", hint: "unlimited, or 1GB" },
+  { name: "storage", label: "Storage", kind: "choice", choices: ["file", "memory"] },
+  { name: "description", label: "Description" },
+].filter(Boolean);
+// A change has to fit into one request, in base64.
+const UPLOAD_MAX = 1024 * 1024;
+
+async function upload(bucket, input, done) {
+  const [file] = input.files;
+  input.value = "";
+  if (!file) return;
+  if (file.size > UPLOAD_MAX) {
+    show(`${file.name} is too large for this page`, () => [make("p", {}, `It has ${bytes(file.size)}; up to ${bytes(UPLOAD_MAX)} are uploaded here. The command takes any size:`),
+      make("pre", { tabindex: "0" }, `jetlake object put ${bucket} FILE`)], "Close");
+    return;
+  }
+  const content = btoa(Array.from(new Uint8Array(await file.arrayBuffer()), (byte) => String.fromCharCode(byte)).join(""));
+  change({ title: `Upload ${file.name}`, kind: "object.put", wanted: () => ({ bucket, name: file.name, content }), done });
+}
+
 Object.assign(actions, {
+  createBucket: () => button("Create bucket", () => change({
+    title: "Create key-value bucket", kind: "bucket.create", fields: storeFields(true), values: { storage: "file" }, wanted: said,
+  }), "primary"),
+  createStore: () => button("Create object store", () => change({
+    title: "Create object store", kind: "store.create", fields: storeFields(false), values: { storage: "file" }, wanted: said,
+  }), "primary"),
+  upload: (bucket, done) => session.may_change && make("label", { class: "button primary upload" }, "Upload",
+    make("input", { type: "file", onchange: (event) => upload(bucket, event.currentTarget, done) })),
   putKey: (bucket, done, key = "", value = "") => button(key ? "Edit" : "Put a key", () => change({
     title: key ? `Edit ${key}` : `Put a key in ${bucket}`, kind: "key.put", values: { key, value },
     fields: [!key && { name: "key", label: "Key", required: true }, { name: "value", label: "Value", kind: "lines", rows: 8 }].filter(Boolean),
@@ -142,5 +174,7 @@ export function drawWho(changed) {
     ? [make("span", {}, session.user, " ", make("span", { class: "tag" }, session.may_change ? "can change" : "read-only")),
       make("button", { type: "button", onclick: async () => { await logout(); changed(); } }, "Log out")]
     : session.needs_login ? [] : session.can_login ? [make("button", { type: "button", onclick: () => show("Log in", (close) => loginForm(() => { close(); changed(); })) }, "Log in")]
-      : [make("span", { class: "tag", title: "Read-only. To make changes, start jetlake dashboard --login, or configure users on the server." }, "read-only")]));
+      : [make("button", { type: "button", class: "link", onclick: () => show("This page is read-only", () => [
+        make("p", {}, "Changes are made as a user of the NATS server, within that user's permissions, and this page has no login."),
+        make("p", {}, "Configure users on the server, or start a dashboard with a login: "), make("pre", { tabindex: "0" }, "jetlake dashboard --login")], "Close") }, "read-only: why?")]));
 }

@@ -117,6 +117,16 @@ addEventListener("hashchange", () => {
   document.getElementById("main").focus({ preventScroll: true });
 });
 
+// As on other pages with a search: a slash goes there.
+addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest?.("input, textarea, select, dialog");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  const search = document.querySelector("#main input[type=search]");
+  if (!search) return;
+  event.preventDefault();
+  search.focus();
+});
+
 // An address names a page here, so the link that skips the sections can't be one.
 document.querySelector(".skip").onclick = (event) => { event.preventDefault(); document.getElementById("main").focus(); };
 

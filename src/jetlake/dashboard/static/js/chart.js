@@ -42,13 +42,15 @@ const whole = new Set();
  * A chart with axes.
  * show: how a value is written. redraw: called when the reader points at something.
  */
-export function chart(id, title, series, { now, show = short, redraw }) {
+export function chart(id, title, series, { now, show = short, redraw, isCount = show === short }) {
   const { start, step, mean, high } = series;
   const end = start + step * mean.length;
   const highest = Math.max(0, ...high.filter((value) => value !== null));
   const robust = top(high);
   const isCut = robust.isCut && !whole.has(id);
   const ceiling = isCut ? robust.top : roundUp(highest);
+  // Half a message is none.
+  const marks = isCount && ceiling / 2 % 1 ? [0, 1] : [0, 0.5, 1];
   const index = pointed.chart === id ? Math.min(pointed.index, mean.length - 1) : null;
   const percent = (at) => `${(100 * at / Math.max(mean.length - 1, 1)).toFixed(2)}%`;
   const long = end - start > 172800;
@@ -74,11 +76,11 @@ export function chart(id, title, series, { now, show = short, redraw }) {
         point((index ?? mean.length - 1) + move);
       },
     },
-      [0, 0.5, 1].map((share) => draw("line", { class: "grid", x1: "0", x2: "100%", y1: `${100 - 98 * share}%`, y2: `${100 - 98 * share}%` })),
+      marks.map((share) => draw("line", { class: "grid", x1: "0", x2: "100%", y1: `${100 - 98 * share}%`, y2: `${100 - 98 * share}%` })),
       draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", width: "100%", height: "100%" }, shapes(high, ceiling, ["band"]), shapes(mean, ceiling)),
       isCut && high.map((value, at) => value !== null && value > ceiling
         && draw("text", { class: "spike", x: percent(at), y: "9", "text-anchor": "middle" }, "▲")),
-      [0.5, 1].map((share) => draw("text", { class: "axis", x: "2", y: `${100 - 98 * share}%`, dy: "11" }, show(ceiling * share))),
+      marks.map((share) => draw("text", { class: "axis", x: "2", y: `${100 - 98 * share}%`, dy: share ? "11" : "-3" }, show(ceiling * share))),
       index !== null && draw("line", { class: "cursor", x1: percent(index), x2: percent(index), y1: "0", y2: "100%" })),
     make("div", { class: "times" }, ticks(start, end, long)),
     robust.isCut && make("button", {

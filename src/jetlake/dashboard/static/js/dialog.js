@@ -7,16 +7,29 @@ import { durationText, parseDuration, parseSize, sizeText } from "./units.js";
 
 function openDialog(title) {
   const content = make("div");
-  const dialog = make("dialog", { "aria-label": title, onclose: () => dialog.remove() }, content);
+  // What was asked for on another page is not confirmed on this one.
+  const close = () => dialog.close();
+  addEventListener("hashchange", close);
+  const dialog = make("dialog", { "aria-label": title, onclose: () => { removeEventListener("hashchange", close); dialog.remove(); } }, content);
   document.body.append(dialog);
   dialog.showModal();
-  return { dialog, show: (...nodes) => content.replaceChildren(...nodes.flat().filter(Boolean)), close: () => dialog.close() };
+  return { dialog, show: (...nodes) => content.replaceChildren(...nodes.flat().filter(Boolean)), close };
+}
+
+const TOLD_MS = 8000;
+
+/** Tells what was done, without asking for an answer. */
+function tell(text) {
+  document.getElementById("told")?.remove();
+  const told = make("p", { id: "told", class: "card good", role: "status" }, `✓ ${text}`);
+  document.body.append(told);
+  setTimeout(() => told.remove(), TOLD_MS);
 }
 
 /** A dialog with one thing in it, and a way out. make(close) gives the thing. */
-export function show(title, content) {
+export function show(title, content, out = "Cancel") {
   const box = openDialog(title);
-  box.show(make("h2", {}, title), content(box.close), make("div", { class: "actions" }, make("button", { type: "button", onclick: box.close }, "Cancel")));
+  box.show(make("h2", {}, title), content(box.close), make("div", { class: "actions" }, make("button", { type: "button", onclick: box.close }, out)));
 }
 
 // How each kind of field is written and read. What can't be read throws what is said about it.
@@ -85,6 +98,12 @@ export function change({ title, kind, fields = [], values = {}, wanted, done }) 
     button.disabled = true;
     button.textContent = "…";
     const answer = await post(`api/changes/${prepared.id}`);
+    if (!answer.error && !answer.download) {
+      box.close();
+      tell(answer.done);
+      done?.(answer.done);
+      return;
+    }
     const close = make("button", { type: "button", class: "primary", onclick: box.close }, "Close");
     box.show(make("h2", {}, prepared.title),
       make("p", { class: answer.error ? "bad" : "good", role: "alert" }, answer.error ?? answer.done),

@@ -4,7 +4,7 @@
 import { copyButton } from "./copy.js";
 import { decoded, FORMS, fromBase64, preview } from "./decode.js";
 import { make, own } from "./elements.js";
-import { bytes, count, moment } from "./format.js";
+import { bytes, count, moment, plural } from "./format.js";
 import { get } from "./live.js";
 
 const SHOWN_MAX = 500;
@@ -126,9 +126,9 @@ export class MessageBrowser {
     this.messages.push(...report.hits);
     this.found = this.messages.length;
     this.progress.value = report.total ? report.done / report.total : 1;
-    this.said.textContent = `${count(report.scanned)} messages read, ${count(this.found)} found`;
+    this.said.textContent = `${plural(report.scanned, "message")} read, ${count(this.found)} found`;
     if (report.ended) {
-      this.stop(report.more ? `Stopped at sequence ${count(report.next - 1)}: ` : `${count(report.scanned)} messages read: `);
+      this.stop(report.more ? `Stopped at sequence ${count(report.next - 1)}: ` : `${plural(report.scanned, "message")} read: `);
     }
     if (report.hits.length || report.ended) this.render();
   }
@@ -138,10 +138,11 @@ export class MessageBrowser {
     this.list.replaceChildren(...(error ? [make("p", { class: "card bad", role: "alert" }, error)]
       : this.messages.length ? this.messages.map((message) => this.row(message, open))
         : [make("p", { class: "card empty" }, waiting ?? "No message there.")]));
-    const [newest, oldest] = [this.messages[0]?.seq, this.messages.at(-1)?.seq];
+    const sequences = this.messages.map((message) => message.seq);
+    const [newest, oldest] = this.messages.length ? [Math.max(...sequences), Math.min(...sequences)] : [];
     for (const pager of this.pagers) {
       pager.hidden = this.isSearching || this.found !== undefined && !this.bounds;
-      pager.place.textContent = this.messages.length ? `#${count(oldest)} – #${count(newest)}` : "";
+      pager.place.textContent = !newest ? "" : newest === oldest ? `#${count(newest)}` : `#${count(oldest)} – #${count(newest)}`;
       pager.newer.disabled = !newest || newest >= (this.bounds?.last_seq ?? 0);
       pager.older.disabled = !oldest || oldest <= (this.bounds?.first_seq ?? 0);
     }

@@ -23,9 +23,9 @@ export const buckets = {
   section: "kv",
   title: () => "Key-value buckets",
   query: () => ({ page: "buckets", ...listingQuery("buckets") }),
-  draw({ changed }) {
+  draw({ changed, actions }) {
     if (!state.page) return loading("Key-value buckets");
-    return [head("Key-value buckets"), table("buckets", bucketColumns, state.page, {
+    return [head("Key-value buckets", actions.createBucket()), table("buckets", bucketColumns, state.page, {
       caption: "Key-value buckets", changed, key: (row) => row.name,
       empty: nothing("No buckets yet. Create one: ", command("jetlake kv add SETTINGS")),
     })];

@@ -57,7 +57,7 @@ export const letters = {
     const done = () => renew(redraw);
     return [up, head(name, body.rows.length > 0 && actions.replay(name, body.first_seq, body.last_seq, "Replay all", done)),
       make("p", { class: "pager" }, make("button", { type: "button", disabled: !before, onclick: turn("") }, "« Newest"),
-        make("span", { role: "status" }, `${count(body.total)} letters`),
+        make("span", { role: "status" }, plural(body.total, "letter")),
         make("button", { type: "button", disabled: oldest <= body.first_seq, onclick: turn(oldest) }, "Older ›")),
       body.rows.length ? make("div", { class: "messages" }, body.rows.map(letterRow(name, actions, done))) : make("p", { class: "card empty" }, "No letters.")];
   },

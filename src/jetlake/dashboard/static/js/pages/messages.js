@@ -12,7 +12,7 @@ export default {
   query: () => ({ page: "none" }),
   draw({ route: [, name], actions }) {
     if (browser?.stream !== name) { browser?.close(); browser = new MessageBrowser(name, (message, deleted) => actions.message(name, message, deleted)); }
-    return [crumbs(link("#/", "Streams"), link(streamPath(name), name)), head("Messages", actions.publish(name)), browser.root];
+    return [crumbs(link("#/", "Streams"), link(streamPath(name), name)), head("Messages", actions.publish("", () => browser?.show({}))), browser.root];
   },
   leave() { browser?.close(); browser = null; },
 };

@@ -20,9 +20,9 @@ export const stores = {
   section: "objects",
   title: () => "Object stores",
   query: () => ({ page: "object-stores", ...listingQuery("stores") }),
-  draw({ changed }) {
+  draw({ changed, actions }) {
     if (!state.page) return loading("Object stores");
-    return [head("Object stores"), table("stores", storeColumns, state.page, {
+    return [head("Object stores", actions.createStore()), table("stores", storeColumns, state.page, {
       caption: "Object stores", changed, key: (row) => row.name, empty: nothing("No object stores yet. Create one: ", command("jetlake object add FILES")),
     })];
   },
@@ -46,7 +46,7 @@ export const store = {
       { title: "Description", cell: (row) => row.description, kind: "clip optional" },
       { title: "", cell: (row) => [!row.link && make("a", { class: "button", href: `${base}/content?${new URLSearchParams({ name: row.name })}`, download: "" }, "Download"), " ", actions.deleteObject(name, row.name, () => renew(redraw))], kind: "number" },
     ];
-    return [up, head(name, make("a", { class: "button", href: path("streams", PREFIX + name) }, "Show stream")),
+    return [up, head(name, make("a", { class: "button", href: path("streams", PREFIX + name) }, "Show stream"), actions.upload(name, () => renew(redraw))),
       table(`objects-${name}`, columns, body, { caption: "Objects", changed, key: (row) => row.name, empty: ["No objects yet. Put one: ", command(`jetlake object put ${name} FILE`)] })];
   },
   leave: release,

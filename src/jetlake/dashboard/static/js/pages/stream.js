@@ -2,7 +2,7 @@
 
 import { chart } from "../chart.js";
 import { make } from "../elements.js";
-import { bytes, count, messagesPath, moment, rate, short, streamPath } from "../format.js";
+import { bytes, count, messagesPath, moment, plural, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
 import { card, configCard, crumbs, facts, failed, findingCard, head, link, loading, ranges, replicas, tiles } from "../parts.js";
 import { listingQuery, localRows, table } from "../table.js";
@@ -26,7 +26,7 @@ function copies(page) {
   if (!page.copies.length) return null;
   return [make("h2", {}, page.config.mirror ? "Mirror of" : "Sources"), card(facts(page.copies.map((copy) => [
     link(streamPath(copy.name), copy.name),
-    copy.error ? make("span", { class: "bad" }, copy.error) : `${count(copy.lag)} messages behind`,
+    copy.error ? make("span", { class: "bad" }, copy.error) : `${plural(copy.lag, "message")} behind`,
   ])))];
 }
 
