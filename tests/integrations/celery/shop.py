@@ -14,7 +14,8 @@ app = Celery("shop", broker=URL, backend=URL)
 app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    broker_transport_options={"visibility_timeout": float(os.environ.get("CELERY_TEST_VISIBILITY_S", "2"))},
+    # The first publish of a producer waits this long for the server to come up; Celery's default is 4 s.
+    broker_transport_options={"visibility_timeout": 2, "connect_retries_timeout": 120},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_publish_retry_policy={"max_retries": None, "interval_max": 0.5},

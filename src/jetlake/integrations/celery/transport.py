@@ -48,7 +48,18 @@ _UNLIMITED_PER_FETCH = 100
 # The message id, in a task's properties until it is stored. kombu passes the same properties at each try of a publish.
 _ID = "x-jetlake-id"
 _KNOWN_OPTIONS = {"visibility_timeout", "priority_steps", "replicas", "connect", "body_encoding", "polling_interval"}
-_KOMBU_OPTIONS = {"max_retries", "interval_start", "interval_step", "interval_max", "errback", "deadletter_queue"}
+# What kombu itself reads.
+_KOMBU_OPTIONS = {
+    "callback",
+    "client_properties",
+    "connect_retries_timeout",
+    "deadletter_queue",
+    "errback",
+    "interval_max",
+    "interval_start",
+    "interval_step",
+    "max_retries",
+}
 
 logger = logging.getLogger("jetlake.celery")
 
