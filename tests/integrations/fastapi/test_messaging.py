@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Annotated
 
 import pytest
@@ -150,3 +152,51 @@ async def test_what_cannot_work_is_refused():
 
     with pytest.raises(ConnectionClosedError, match="lifespan"):
         await messaging.jetstream()
+
+
+APPLICATION = """
+import asyncio, sys
+from fastapi import FastAPI
+from jetlake.integrations.fastapi import Messaging
+
+messaging = Messaging(sys.argv[1])
+app = FastAPI(lifespan=messaging.lifespan)
+
+
+@messaging.worker("JOBS", "workers")
+async def work(message):
+    print("begun", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    print("done", flush=True)
+
+
+import uvicorn
+uvicorn.run(app, port=0, log_level="error")
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_process_that_ends_loses_no_message(tmp_path, is_killed):
+    (tmp_path / "application.py").write_text(APPLICATION)
+    with jetlake.blocking.Server() as server, jetlake.blocking.connect(server.url) as client:
+        js = client.jetstream()
+        stream = js.create_stream("JOBS", subjects=["jobs"])
+        consumer = stream.create_consumer("workers", ack_wait=600, redeliver_lost=True)
+        js.publish("jobs", b"1")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([sys.executable, "application.py", server.url], cwd=tmp_path, **pipes)
+        try:
+            assert process.stdout.readline() == "begun\n"
+            if is_killed:
+                process.kill()
+                (again,) = consumer.fetch(1, expires=60)
+                assert again.metadata.delivered == 2
+            else:
+                process.terminate()
+                out, _ = process.communicate("go on\n")
+                assert out == "done\n"
+                info = consumer.info()
+                assert (info.num_pending, info.num_ack_pending) == (0, 0)
+        finally:
+            process.kill()
+            process.communicate()
