@@ -16,7 +16,7 @@ TIMEOUT_S = 60
 
 PRINTED = {
     "01_hello": "greetings.world hello\n",
-    "02_request_reply": "IS ANYBODY THERE\\?\nno: nobody listens on 'whisper'.*\n",
+    "02_request_reply": "IS ANYBODY THERE\\?\nno: no responders on 'whisper'.*\n",
     "03_publish_to_a_stream": "sequence 1, duplicate: False\nsequence 1, duplicate: True\n1 message in the stream\n",
     "04_fetch": r"got \[0, 1, 2, 3\]\ngot \[4, 5, 6, 7\]\ngot \[8, 9\]\n0 jobs left\n",
     "05_consume": "good, try 1\nslow, try 1\nbroken, try 1\nlast, try 1\nslow, try 2\n",

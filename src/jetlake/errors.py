@@ -26,7 +26,7 @@
     │   ├── ConnectTimeoutError       a server did not finish its greeting in time
     │   ├── PublishTimeoutError       no stream acknowledged the message in time
     │   └── DrainTimeoutError         handlers did not finish in time
-    ├── NoRespondersError             nobody listens on that subject
+    ├── NoRespondersError             no service or stream answers on the subject
     │   └── AckRefusedError           the consumer did not take an acknowledgement; carries the reason
     │       └── StaleAckError         the message was delivered again since, and the consumer has strict acks
     ├── ServiceError                  a service answers that a request failed; carries code, description and payload
@@ -469,10 +469,10 @@ class DrainTimeoutError(RequestTimeoutError):
 
 
 class NoRespondersError(JetlakeError):
-    """Nobody listens on the subject: no service, no stream that captures it, or JetStream is off."""
+    """No responders on the subject: no service, no stream that captures it, or JetStream is off."""
 
     def __init__(self, subject: str, hint: str = "is there a stream or service for it, and is JetStream on?") -> None:
-        super().__init__(f"nobody listens on {subject!r} ({hint})")
+        super().__init__(f"no responders on {subject!r} ({hint})")
         self.subject = subject
 
 
@@ -540,7 +540,7 @@ class ConsumerDeletedError(ConsumeError):
     """The consumer (or its stream) was deleted while it was read."""
 
     def __init__(self, stream: str, consumer: str) -> None:
-        super().__init__(f"consumer {consumer!r} of stream {stream!r} was deleted; create it again to go on")
+        super().__init__(f"consumer {consumer!r} of stream {stream!r} was deleted; create it again to continue")
         self.stream = stream
         self.consumer = consumer
 
@@ -553,7 +553,7 @@ class HeartbeatMissedError(ConsumeError):
 
     def __init__(self, silent_s: float) -> None:
         super().__init__(
-            f"no message and no heartbeat for {silent_s:g} s; the server or the network stalls, read again to go on"
+            f"no message and no heartbeat for {silent_s:g} s; the server or the network stalls, read again to continue"
         )
         self.silent_s = silent_s
 

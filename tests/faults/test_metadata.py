@@ -448,7 +448,8 @@ def test_a_stream_whose_folder_is_gone_is_missed(clean):
         machine.start()
         assert ["A" in text and "is gone" in text for text in machine.reports] == [True], "at every start"
         (fault,) = finish(machine.engine.store_faults())
-        assert fault == "stream in A of account $G is set aside: its folder is gone, and nobody deleted the stream"
+        reason = "its folder is missing, although the stream was not deleted"
+        assert fault == f"stream in A of account $G is set aside: {reason}"
     assert "error" not in machine.api("STREAM.CREATE.A", stream_config("A"))
     assert finish(machine.engine.store_faults()) == []
     machine.reports.clear()

@@ -288,7 +288,7 @@ class IcebergTable:
         if found != list(partition_by):
             raise ConfigError(
                 f"table {self.address.name} is partitioned by {', '.join(found) or 'nothing'}, not by "
-                f"{', '.join(partition_by) or 'nothing'}: go on with that, or choose another table"
+                f"{', '.join(partition_by) or 'nothing'}: use that one, or choose another table"
             )
         mine = f"{ARCHIVE}.{self.archive}"
         if mine not in claimed:

@@ -95,7 +95,7 @@ async def test_schedules(shell):
         ("object put FILES -", EXIT_USAGE, "--name"),
         ("object put FILES /nowhere/at/all", EXIT_FAILED, "No such file"),
         ("object get FILES a -O /nowhere/at/all", EXIT_FAILED, "directory /nowhere/at does not exist"),
-        ("schedule add a b --target c --every 1h", EXIT_FAILED, "nobody listens on 'a'"),
+        ("schedule add a b --target c --every 1h", EXIT_FAILED, "no responders on 'a'"),
         ("object ls FILES", 0, "No objects in FILES"),
         ("micro info nope", EXIT_FAILED, "service nope not found"),
         ("micro ls", 0, "No services found"),

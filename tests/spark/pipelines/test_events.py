@@ -159,7 +159,7 @@ def test_a_stream_that_was_made_again_has_dead_letters_of_its_own(spark, server_
     found = sorted(collected())
     assert [sequence for sequence, _, _ in found] == [1, 1, 1, 2, 2, 2]
     assert [payload for _, payload, missing in found if not missing] == [b"job 0", b"job 20", b"job 1", b"job 21"]
-    assert [payload for _, payload, missing in found if "made again" in missing] == [b"", b""]
+    assert [payload for _, payload, missing in found if "recreated" in missing] == [b"", b""]
 
 
 def test_dead_letters_go_back_where_they_came_from(own_server):

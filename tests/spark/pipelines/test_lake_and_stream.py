@@ -71,7 +71,7 @@ def test_every_sequence_comes_once_from_lake_or_stream(spark, own_server, run_on
     assert sequences(endingPosition="seq:200") == list(range(1, 201))
     admin.api("STREAM.DELETE.ORDERS")
     admin.create_stream("ORDERS")
-    with pytest.raises(PySparkException, match="made again"):
+    with pytest.raises(PySparkException, match="recreated"):
         sequences()
 
 

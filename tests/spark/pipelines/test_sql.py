@@ -192,7 +192,7 @@ def test_bad_and_late_rows_are_kept_or_counted_and_a_sink_begins_anew(spark, ser
     changed = file(figure="min(kind)")
     with pytest.raises(
         SparkError,
-        match=r"odd.yml:14: sink hours-parquet can't go on .*/hours/_jetlake/checkpoint .*--reset hours-parquet",
+        match=r"odd.yml:14: sink hours-parquet cannot continue .*/hours/_jetlake/checkpoint .*--reset hours-parquet",
     ):
         run_on(server, changed)
     with pytest.raises(ConfigError, match="no sink hours; there are hours-parquet, events-bad"):

@@ -88,7 +88,7 @@ def copy(session: Session, source: str, name: str, description: str | None, use:
 @json_option
 @pass_session
 def edit(session: Session, name: str | None, as_json: bool) -> None:
-    """Edit context NAME as JSON in your editor: that of EDITOR or VISUAL."""
+    """Edit context NAME as JSON in your editor (EDITOR or VISUAL)."""
     name = name or pick("context", contexts.names(), _NONE)
     file = guarded(lambda: contexts.require(name), session)
     if not (os.environ.get("EDITOR") or os.environ.get("VISUAL")):

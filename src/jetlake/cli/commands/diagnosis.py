@@ -50,7 +50,7 @@ async def trace(
 ) -> None:
     """Publish a message to SUBJECT, and show which subscribers and streams it reaches.
 
-    Without --deliver, nobody gets it.
+    Without --deliver, it is not delivered.
     """
     events: list[dict[str, Any]] = []
     async with await session.connect() as client:
@@ -352,7 +352,7 @@ def _show_top(
 @json_option
 @click.pass_context
 def cheat(ctx: click.Context, topic: str | None, sections: bool, as_json: bool) -> None:
-    """Print an example of every command, or of those of TOPIC, such as kv."""
+    """Print examples of all commands, or of the commands of TOPIC, such as kv."""
     topics = [name for name in sorted(COMMANDS) if topic in (None, name)]
     if not topics:
         fail(f"no examples of {topic!r}; use one of {', '.join(sorted(COMMANDS))}", EXIT_USAGE)

@@ -189,7 +189,7 @@ async def list_names(
     values: bool,
     as_json: bool,
 ) -> None:
-    """List all buckets, or the keys of BUCKET: all, or those that match PATTERNS."""
+    """List all buckets, or the keys of BUCKET that match PATTERNS (default: all)."""
     async with session.jetstream() as js:
         if bucket is None:
             names = await js.key_value_names()
@@ -429,7 +429,7 @@ async def watch(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Print the keys of BUCKET, all or those that match PATTERNS, and each change until Ctrl-C."""
+    """Print the keys of BUCKET that match PATTERNS (default: all), and each change until Ctrl-C."""
     if with_history and updates:
         fail("--history and --updates are mutually exclusive", EXIT_USAGE)
     async with session.jetstream(stay=True) as js:

@@ -385,7 +385,7 @@ def verify(run: PipelineRun, stream: str, target: str, repair: bool) -> None:
 @click.option("--restart", is_flag=True, help="Ignore the progress of an earlier run.")
 @click.option("--dry-run", is_flag=True, help="Show what would be published, without publishing.")
 @click.option(
-    "--allow-system-subjects", is_flag=True, help="Publish to subjects that begin with $ too, as those of buckets do."
+    "--allow-system-subjects", is_flag=True, help="Also publish to subjects that begin with $, such as keys of buckets."
 )
 @pipeline_options(follows=False)
 def replay(

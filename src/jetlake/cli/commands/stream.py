@@ -467,7 +467,7 @@ names_option = click.option("-n", "--names", "names_only", is_flag=True, help="P
 @json_option
 @command
 async def list_streams(session: Session, subject: str, show_all: bool, names_only: bool, as_json: bool) -> None:
-    """List streams; those of buckets and object stores only with --all."""
+    """List streams; --all includes the streams of buckets and object stores."""
     async with session.jetstream() as js:
         if names_only:
             names = await js.stream_names(subject=subject)
@@ -716,7 +716,7 @@ async def subjects(
     names_only: bool,
     as_json: bool,
 ) -> None:
-    """Show the subjects in stream NAME and their numbers of messages, of those that match FILTER."""
+    """Show the subjects in stream NAME that match FILTER, with their numbers of messages."""
     async with session.jetstream() as js:
         name = await chosen_stream(js, name)
         info = await (await js.stream(name)).info(subjects_filter=pattern or option or ">")

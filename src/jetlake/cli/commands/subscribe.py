@@ -168,7 +168,7 @@ async def sub(
     graph: bool,
     as_json: bool,
 ) -> None:
-    """Print messages published to SUBJECTS until Ctrl-C, or those of a stream, with --stream, --all or --last."""
+    """Print messages published to SUBJECTS until Ctrl-C, or a stream's messages, with --stream, --all or --last."""
     start = Start(stream, start_sequence, everything, new, last, since, last_per_subject, durable)
     _check(subjects, start, queue, inbox=inbox, match_replies=match_replies, terminate=terminate_at_end)
     shown = Shown(

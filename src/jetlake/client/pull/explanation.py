@@ -80,7 +80,7 @@ def explain(info: ConsumerInfo, stream: StreamInfo | None, pending: tuple[Pendin
         )
         reasons.append(Reason("delayed", text + _named(info, delayed, "delayed")))
     if waits and not info.num_waiting and not is_full:
-        text = f"no fetch or consume is waiting, so nobody asks for the pending messages ({info.num_pending:,})"
+        text = f"no fetch or consume is waiting, so no client requests the pending messages ({info.num_pending:,})"
         reasons.append(Reason("no_pulls", text))
     pins = [group for group in info.priority_groups if group.pinned_client_id]
     if pins and waits:

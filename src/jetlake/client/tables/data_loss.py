@@ -31,8 +31,8 @@ def check_same_stream(info: StreamInfo, offset: StreamOffset) -> None:
     if offset.created != info.created:
         raise StreamRecreatedError(
             f"stream {name} was created at {info.created}, but the checkpoint is of the one created at "
-            f"{offset.created}: it was deleted and made again, and its sequences mean other messages. Start with a new "
-            "checkpoint, or set option failOnDataLoss=false to go on with the new stream from its beginning"
+            f"{offset.created}: it was deleted and recreated, and its sequences refer to other messages. Use a new "
+            "checkpoint, or set option failOnDataLoss=false to continue with the new stream from its beginning"
         )
     known = max(offset.next - 1, offset.seen[0] if offset.seen is not None else 0)
     if known > info.state.last_seq:
@@ -43,7 +43,7 @@ def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
     """Return the error for a stream whose sequences went back."""
     return StreamRecreatedError(
         f"stream {stream} was restored from an older state: {evidence}. Start with a new checkpoint, or set option "
-        "failOnDataLoss=false to go on with what was stored after the restore"
+        "failOnDataLoss=false to continue with what was stored after the restore"
     )
 
 
@@ -137,7 +137,7 @@ def data_loss_error(stream: str, first: int, end: int) -> DataLossError:
     return DataLossError(
         f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were "
         "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the "
-        "query keep up; to go on without them set option failOnDataLoss=false (of a table: fail_on_data_loss=False)"
+        "query keep up; to continue without them, set option failOnDataLoss=false (of a table: fail_on_data_loss=False)"
     )
 
 

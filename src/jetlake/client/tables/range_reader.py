@@ -281,7 +281,7 @@ class RangeAccount:
         error = data_loss_error(self._partition.stream, first, end)
         if self._options.fail_on_data_loss:
             raise error
-        _log.warning("%s (going on, as the option says)", error)
+        _log.warning("%s (continuing, as the option says)", error)
         self.lost += count
 
 

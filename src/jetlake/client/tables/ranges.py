@@ -60,7 +60,7 @@ def check_head(info: StreamInfo, first: int, subjects: tuple[str, ...], *, fail:
         error = data_loss_error(info.config.name, first, first + lost)
         if fail:
             raise error
-        _log.warning("%s (going on, as the option says)", error)
+        _log.warning("%s (continuing, as the option says)", error)
 
 
 # For which times after its planning an offset records which messages of a range may have expired.

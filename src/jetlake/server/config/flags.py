@@ -51,7 +51,7 @@ FLAGS = (
         "websocket_port",
         Kind.NUMBER,
         "<port>",
-        "Use port for clients over WebSocket, -1 for any free one; with the server's TLS, or in the clear",
+        "Use port for clients over WebSocket, -1 for any free one; with the server's TLS, or unencrypted",
     ),
     _flag("Server", "config", "c config", Kind.TEXT, "<file>", "Configuration file"),
     _flag("Server", "test", "t", Kind.SWITCH, "", "Test the configuration and exit"),
@@ -84,7 +84,12 @@ FLAGS = (
     _flag("Logging", "debug_and_trace", "DV", Kind.SWITCH, "", "Both of them"),
     _flag("Logging", "debug_and_trace_verbose", "DVV", Kind.SWITCH, "", "Both of them"),
     _flag(
-        "Logging", "max_traced_msg_len", "max_traced_msg_len", Kind.NUMBER, "<len>", "Trace so many bytes of a payload"
+        "Logging",
+        "max_traced_msg_len",
+        "max_traced_msg_len",
+        Kind.NUMBER,
+        "<len>",
+        "Trace at most this much of a payload",
     ),
     _flag(
         "JetStream",

@@ -327,7 +327,7 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         "sync_interval_s": _read_sync_interval(section),
         "index_cache": section.size("index_cache", default=DEFAULT_INDEX_CACHE),
     }
-    section.refuse("the key is given by `key`; the data would lie on the disk in the clear", "tpm")
+    section.refuse("the key is given by `key`; the data would be stored unencrypted", "tpm")
     _read_encryption(section, settings)
     limits = section.section("limits")
     if limits is not None:

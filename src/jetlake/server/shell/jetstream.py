@@ -169,7 +169,7 @@ class JetStreamService:
             left = [name for name in disk.names(folder) if name.startswith(FILE_NAMES)]
             if left:
                 raise ConfigError(
-                    f"{folder / left[0]} is in the clear and could not be replayed: "
+                    f"{folder / left[0]} is not encrypted and could not be replayed: "
                     "start once without `key`, and remove it when the log says that it is not needed"
                 )
         previous = jetstream.previous_key.reveal() if jetstream.previous_key is not None else ""

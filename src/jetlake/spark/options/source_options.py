@@ -44,7 +44,7 @@ class SourceOptions:
         (),
         "required",
         'Name of the stream, or of several separated by commas. `.load("ORDERS")` says the same. `*` stands for any '
-        "characters: `ORDERS_*` reads all streams with such names, and a streaming query finds new ones as they come.",
+        "characters: `ORDERS_*` reads all streams with such names, and a streaming query picks up new ones.",
     )
     discovery_interval_s: float = option(
         "discoveryInterval", duration_s, 10.0, "10s", "How often a streaming query looks for new streams of a pattern."
@@ -64,7 +64,7 @@ class SourceOptions:
         "earliest",
         "Where a batch read, or a new streaming query, starts: `earliest`, `latest`, `seq:N`, "
         "`time:2026-01-31T12:00:00Z`, `-10 minutes`, `last:N`; or a JSON object with one for each stream. A query "
-        "that has a checkpoint goes on from there.",
+        "that has a checkpoint resumes there.",
     )
     ending: Positions = option(  # noqa: RUF009
         "endingPosition",
@@ -86,8 +86,8 @@ class SourceOptions:
         boolean,
         True,
         "true",
-        "Fail when messages were removed before they were read, or the stream was created anew. With `false` the query "
-        "goes on and counts them as `lost` in its offsets.",
+        "Fail when messages were removed before they were read, or the stream was recreated. With `false` the query "
+        "continues and counts them as `lost` in its offsets.",
     )
     ledger: str = option(
         "ledger",
@@ -151,7 +151,7 @@ class SourceOptions:
         positive,
         0,
         "all",
-        "Most messages in one micro-batch, shared by the streams in proportion. With `subjects` exactly so many that "
+        "Most messages in one micro-batch, shared by the streams in proportion. With `subjects`, exactly so many that "
         "match. Deleted messages do not count once there are as many of them as the limit allows.",
     )
     max_bytes: int = option(
@@ -167,26 +167,26 @@ class SourceOptions:
         positive,
         0,
         "1",
-        "Wait until so many messages are there, but no longer than `maxTriggerDelay`. Not for AvailableNow.",
+        "Wait for this number of messages, but no longer than `maxTriggerDelay`. Not for AvailableNow.",
     )
     max_trigger_delay_s: float = option(
         "maxTriggerDelay", duration_s, 900.0, "15m", "Longest wait for `minMessagesPerTrigger`."
     )
     messages_per_partition: int = option(
-        "messagesPerPartition", positive, 100_000, "100000", "Cut a range so that a task reads about so many messages."
+        "messagesPerPartition", positive, 100_000, "100000", "Cut a range into tasks of about this number of messages."
     )
     bytes_per_partition: int = option(
-        "bytesPerPartition", byte_size, 128 << 20, "128m", "Cut a range so that a task reads about so many bytes."
+        "bytesPerPartition", byte_size, 128 << 20, "128m", "Cut a range into tasks of about this number of bytes."
     )
     min_partitions: int = option(
-        "minPartitions", positive, 1, "1", "Cut every stream's range into at least so many tasks."
+        "minPartitions", positive, 1, "1", "Cut every stream's range into at least this number of tasks."
     )
     max_partitions: int = option(
         "maxPartitions",
         positive,
         0,
         "the cluster's cores, or 8",
-        "Cut every stream's range into at most so many tasks. The cluster's cores are known in a session of "
+        "Cut every stream's range into at most this number of tasks. The cluster's cores are known in a session of "
         "`jetlake.spark.session()`.",
     )
     poll_interval_s: float = option(

@@ -351,7 +351,7 @@ class Archive:
             if found.get(key, False) != value:
                 raise ConfigError(
                     f"folder {self.target} holds an archive with {key} {found.get(key) or 'not given'}, not "
-                    f"{value or 'left out'}: go on with that, or choose another folder"
+                    f"{value or 'left out'}: use that one, or choose another folder"
                 )
         checkpoint = FileSystem(run.spark, self.checkpoint(run.settings))
         if not checkpoint.exists("metadata") and _holds_data(files):
@@ -461,7 +461,7 @@ def require_same_stream(checkpoint: FileSystem, batch: int, stream: str) -> None
     """Check that a batch continues the one before, in the same stream.
 
     Raises:
-        SparkError: the stream was made again or restored from an older state, so that sequences would be there twice.
+        SparkError: the stream was recreated or restored from an older state, so that sequences would be there twice.
     """
     before, end = _end(checkpoint, batch - 1, stream), _end(checkpoint, batch, stream)
     if before is None or end is None:
@@ -469,8 +469,8 @@ def require_same_stream(checkpoint: FileSystem, batch: int, stream: str) -> None
     first, _ = end.range_after(before)
     if end.created != before.created or first < before.next:
         raise SparkError(
-            f"stream {stream} was made again or restored from an older state since it was archived, and its sequences "
-            "mean other messages: an archive goes on only with the stream that it holds; choose another folder"
+            f"stream {stream} was recreated or restored from an older state since it was archived, and its sequences "
+            "mean other messages: an archive can only continue with the stream that it holds; choose another folder"
         )
 
 

@@ -197,7 +197,7 @@ MESSAGE_COLUMNS = tuple(_MESSAGE.fieldNames())
 """What is known of the message that died: whether it is still there (`found`), why not (`missing`), which stream of
 that name it was in (`incarnation`), and what it holds."""
 _REMOVED = "the message was removed before it was fetched"
-_ANOTHER = "the stream was made again since: its message of that sequence is another one"
+_ANOTHER = "the stream was recreated since: its message of that sequence is another one"
 _NO_STREAM = "the stream was deleted before the message was fetched"
 # A message may come from another server of a cluster than the event, whose clock is not quite the same.
 _CLOCKS_APART_NS = 1_000_000_000

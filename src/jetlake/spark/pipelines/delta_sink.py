@@ -99,7 +99,7 @@ class DeltaSink(TableSink):
         if version < known or not own <= held_versions(known, entries):
             raise SparkError(
                 f"table {self._path} was restored to an older version or overwritten: version {version} lacks rows "
-                f"that version {max(own)} had, and the archive would go on over that hole. Restore version {max(own)} "
+                f"that version {max(own)} had, and the archive would continue over that gap. Restore {max(own)} "
                 "or a later one, or begin a new archive in another folder"
             )
         if max(own) > known:

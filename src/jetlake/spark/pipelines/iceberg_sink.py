@@ -96,8 +96,8 @@ class IcebergSink(TableSink):
         if noted is not None and not is_part_of(table, noted["snapshot"], noted["number"]):
             raise SparkError(
                 f"table {self.table.address.name} was rolled back to a snapshot before {noted['snapshot']}, and the "
-                "archive would go on over that hole. Roll it forward to that snapshot or a later one, or begin a new "
-                "archive in another folder"
+                "archive would continue over that gap. Roll it forward to that snapshot or a later one, or begin a "
+                "new archive in another folder"
             )
         snapshot = table.current_snapshot()
         if snapshot is not None:

@@ -188,7 +188,7 @@ def claim_folder(files: FileSystem, owner: str) -> str:
         files.write_json(OWNER, found)
     if found["owner"] != owner:
         raise ConfigError(
-            f"folder {files.root} is written by {found['owner']}, not by {owner}: go on with that, or choose another "
+            f"folder {files.root} is written by {found['owner']}, not by {owner}: use that one, or choose another "
             "folder"
         )
     return str(found["id"])

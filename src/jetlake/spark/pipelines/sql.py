@@ -466,9 +466,9 @@ def explain_failure(spec: SqlFile, sink: SqlSink, checkpoint: str, reason: str, 
     reason = re.sub(r"[.;\s]*SQLSTATE: \w+\.?$", "", reason)
     if _CHANGED.search(text):
         return (
-            f"{spec.file}:{sink.line}: sink {sink.name} can't go on with what it has summed up so far: its query, or "
+            f"{spec.file}:{sink.line}: sink {sink.name} cannot continue with its earlier results: its query, or "
             f"one before it, was changed, and its checkpoint {checkpoint} is of the old one ({reason}). Put the query "
-            f"back, give the sink another name and place, or let it begin anew: jetlake pipeline sql {spec.file} "
+            f"back, give the sink another name and place, or restart it: jetlake pipeline sql {spec.file} "
             f"--reset {sink.name}"
         )
     step, line = _step(spec, text)

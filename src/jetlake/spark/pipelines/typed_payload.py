@@ -139,7 +139,7 @@ def check_growth(known_ddl: str, wanted_ddl: str, what: str, *, widens: bool = T
     reason = breach(known, wanted, widens=widens)
     if reason:
         raise ConfigError(
-            f"{what} can't go on with another schema: {reason}. It has {known.simpleString()}; given is "
+            f"{what} cannot continue with another schema: {reason}. It has {known.simpleString()}; given is "
             f"{wanted.simpleString()}. Keep the fields and their types, or begin a new archive"
         )
 

@@ -93,7 +93,7 @@ class Verify:
         created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
         if described.get("created", created) != created:
             raise SparkError(
-                f"stream {self.stream} was made again after the archive {self.target} began: their sequences are of "
+                f"stream {self.stream} was recreated after the archive {self.target} began: their sequences are of "
                 "different messages"
             )
         found, before, after = self._verdicts(run, described)

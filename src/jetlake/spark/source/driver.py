@@ -196,7 +196,7 @@ class Driver:
             unread = offset.known_unread
             message = f"stream {stream} was deleted, and up to {unread} of its messages were not read"
             if unread and self._options.fail_on_data_loss:
-                raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+                raise DataLossError(f"{message}. To continue without them, set option failOnDataLoss=false")
             _log.warning("%s; continuing", message)
             self._reported.add(stream)
 
@@ -214,7 +214,7 @@ class Driver:
             return
         message = f"stream {stream} was deleted before its messages {whole.first} to {whole.end - 1} were read"
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+            raise DataLossError(f"{message}. To continue without them, set option failOnDataLoss=false")
         _log.warning("%s; continuing", message)
         if offset.owner:
             self._notes.add(note_key(offset.owner, stream, whole.first, str(whole.first)), len(whole))
@@ -292,13 +292,13 @@ class Driver:
         if offset.batch is not None and offset.batch.taken is not None:
             raise UnsupportedStreamError(
                 f"the checkpoint has read stream {stream} with guarantee=atLeastOnce: what other readers were handed "
-                "out would be released unread. Go on with that guarantee, or start with a new checkpoint"
+                "out would be released unread. Keep that guarantee, or start with a new checkpoint"
             )
         if offset.subjects is not None and set(offset.subjects) != set(self._options.subjects):
             before, now = (", ".join(subjects) or "all" for subjects in (offset.subjects, self._options.subjects))
             raise UnsupportedStreamError(
                 f"the checkpoint has read stream {stream} with subjects {before}, and option subjects is now {now}: "
-                "messages of other subjects would be released unread. Go on with the subjects as they were; or delete "
+                "messages of other subjects would be released unread. Keep the subjects as they were; or delete "
                 "the query's durable consumer, and start with a new checkpoint"
             )
 

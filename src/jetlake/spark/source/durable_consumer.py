@@ -58,7 +58,7 @@ def deleted_consumer_error(stream: str, consumer: str) -> DataLossError:
     """Return the error for an interest stream that did not keep its messages for the query at all times."""
     return DataLossError(
         f"consumer {consumer} of interest stream {stream} was deleted while the query did not run, so messages "
-        "published since then may not have been kept. To go on without them set option failOnDataLoss=false"
+        "published since then may not have been kept. To continue without them, set option failOnDataLoss=false"
     )
 
 

@@ -355,7 +355,7 @@ def check_archive(api: StreamApi, stream: str, lake: Lake, options: SourceOption
         check_not_restored(api, stream, lake.offset)
     except StreamRecreatedError:
         raise UnsupportedStreamError(
-            f"stream {stream} was made again or restored from an older state since archive {options.archive} was "
+            f"stream {stream} was recreated or restored from an older state since archive {options.archive} was "
             "written: their sequences mean different messages, so each must be read by itself"
         ) from None
 

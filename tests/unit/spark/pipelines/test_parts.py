@@ -200,8 +200,8 @@ def test_a_dead_letter_keeps_its_message_or_says_that_it_is_gone():
         (row(stored=None), "removed before", made_ns // 1000),
         (row(stored=None, made=None), "stream was deleted", died_us),
         # The sequence belongs to another message: of a stream that was made again, or put back to an earlier state.
-        (row(made=later_ns), "made again since", died_us),
-        (row(died=parse_time("2026-01-31T11:30:00Z") // 1000), "made again since", made_ns // 1000),
+        (row(made=later_ns), "recreated since", died_us),
+        (row(died=parse_time("2026-01-31T11:30:00Z") // 1000), "recreated since", made_ns // 1000),
     ):
         assert why in gone["missing"]
         assert (gone["found"], gone["subject"], gone["headers"], gone["data"]) == (False, None, [], None)

@@ -58,7 +58,7 @@ def test_a_failure_names_the_step_with_its_line_and_the_messages():
 
 def test_a_changed_aggregate_names_sink_checkpoint_and_remedy():
     text = told(CHANGED)
-    assert text.startswith("f.yml:11: sink bad-parquet can't go on")
+    assert text.startswith("f.yml:11: sink bad-parquet cannot continue")
     assert "/lake/bad/_jetlake/checkpoint" in text
     assert text.endswith("jetlake pipeline sql f.yml --reset bad-parquet")
 

@@ -86,7 +86,7 @@ def info(created="2026-01-01T00:00:00Z", last=100):
 def test_a_stream_that_was_created_anew_is_noticed():
     offset = StreamOffset("2026-01-01T00:00:00Z", 101)
     check_same_stream(info(), offset)
-    with pytest.raises(StreamRecreatedError, match="made again"):
+    with pytest.raises(StreamRecreatedError, match="recreated"):
         check_same_stream(info(created="2026-02-02T00:00:00Z"), offset)
 
 

@@ -351,10 +351,10 @@ class FolderStorage:
             self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
             return
         for name in sorted(vanished):
-            self.set_aside[account, name] = "its folder is gone, and nobody deleted the stream"
+            self.set_aside[account, name] = "its folder is missing, although the stream was not deleted"
             self._report(
-                f"The folder of stream {name} of account {account} is gone, and nobody deleted the stream: put it back "
-                "before a restart, create the stream again, or take its line out of streams.list"
+                f"The folder of stream {name} of account {account} is missing, although the stream was not "
+                "deleted: put it back before a restart, create the stream again, or take its line out of streams.list"
             )
         for folder in folders:
             try:
@@ -382,7 +382,7 @@ class FolderStorage:
         if folder.listed is not None:
             folder.listed.strike(folder.path.name)  # It may be moved away.
         self._report(
-            f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: mend it (a copy of "
+            f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: repair it (a copy of "
             "meta.json is enough when only that is damaged) and restart, or move the folder away to free the name"
         )
 

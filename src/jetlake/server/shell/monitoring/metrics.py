@@ -101,7 +101,7 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
         "Streams and consumers that are on the disk and could not be opened.",
         len(engine.storage.set_aside) + missing,
     )
-    page.family("jetlake_stream_lost_messages", "gauge", "Messages that the disk no longer gives back.")
+    page.family("jetlake_stream_lost_messages", "gauge", "Messages that can no longer be read from the disk.")
     for account, stream in streams:
         yield
         page.value("jetlake_stream_lost_messages", len(stream.store.lost), account=account, stream=stream.name)
