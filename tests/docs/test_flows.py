@@ -49,10 +49,10 @@ def modules_called(start: str, *, inside: bool = False):
         sys.setprofile(None)
 
 
-def check(modules, listed: list[str]) -> None:
-    """Compare what a message crossed with the page, which may lag behind by two modules."""
-    assert [module for module in modules if module in listed] == listed
-    assert len(modules) <= len(listed) + 2 <= MODULES_MAX + 2
+def fits(modules, listed: list[str]) -> bool:
+    """Whether what a message crossed is what the page lists, which may lag behind by two modules."""
+    in_order = [module for module in modules if module in listed] == listed
+    return in_order and len(modules) <= len(listed) + 2 <= MODULES_MAX + 2
 
 
 @pytest.fixture
@@ -79,12 +79,15 @@ async def request(reader, writer, subject: bytes, payload: bytes) -> bytes:
 
 async def test_a_published_message(connection):
     crossed = []
-    for number in range(3, 8):
+    for number in range(3, 33):
         with modules_called("ConnectionReader.receive") as modules:
             answer = await request(*connection, b"s.a", b"hello")
         assert answer == b'{"stream":"S","seq":%d}\r\n' % number
-        crossed.append(modules)
-    check(min(crossed, key=len), listed("published"))  # A timer of the server may have run beside some of them.
+        crossed.append(list(modules))
+        # A timer of the server may run beside one message, and a disk that is slow at the moment has a way of its own.
+        if fits(modules, listed("published")):
+            return
+    assert min(crossed, key=len) == listed("published")
 
 
 async def test_a_delivered_message(connection):
@@ -99,4 +102,4 @@ async def test_a_delivered_message(connection):
         writer.write(b"PUB s.a 5\r\nhello\r\n")
         await reader.readline()
         assert await reader.readline() == b"hello\r\n"
-    check(modules, listed("delivered"))
+    assert fits(modules, listed("delivered")), list(modules)
