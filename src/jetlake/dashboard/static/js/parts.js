@@ -81,7 +81,7 @@ export function replicas(cluster) {
   return make("table", { class: "plain" },
     make("thead", {}, make("tr", {}, ["Server", "Role", "State", "Lag"].map((title) => make("th", { scope: "col" }, title)))),
     make("tbody", {},
-      make("tr", {}, make("td", {}, cluster.leader || "nobody"), make("td", {}, "leader"),
+      make("tr", {}, make("td", {}, cluster.leader || "none"), make("td", {}, "leader"),
         make("td", {}, cluster.leader ? "leads" : make("span", { class: "bad" }, "no leader")), make("td", { class: "number" }, "0")),
       cluster.replicas.map((peer) => make("tr", {}, make("td", {}, peer.name), make("td", {}, "replica"),
         make("td", {}, peer.offline ? make("span", { class: "bad" }, "offline") : peer.current ? "current" : make("span", { class: "warn" }, "catching up")),

@@ -38,7 +38,7 @@ export default {
         chart("redelivered", "Redelivered", page.charts.redelivered, { redraw, now: count(page.redelivered) })),
       make("h2", {}, "Ack times"), card(ackTimes({ ...page, config: { ...page.config, stream, name } })),
       page.priority_groups.length > 0 && [make("h2", {}, "Priority group"), card(page.priority_groups.map((group) => facts([
-        ["group", group.group], ["pinned client", group.pinned_client_id ?? "nobody"], ["pinned at", moment(group.pinned_ts)]])))],
+        ["group", group.group], ["pinned client", group.pinned_client_id ?? "none"], ["pinned at", moment(group.pinned_ts)]])))],
       page.cluster && [make("h2", {}, `Replicas in ${page.cluster.name}`), card(replicas(page.cluster))],
       make("h2", {}, "Details"), make("div", { class: "two" },
         card(facts([["created", moment(page.created)], ["kind", page.kind], ["ack policy", page.ack_policy],
