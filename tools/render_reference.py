@@ -159,7 +159,7 @@ def command_page() -> str:
         "# The `jetlake` command",
         "",
         "Every command takes `--help`. Options of `jetlake` itself come before the command:",
-        "`jetlake -s nats://host:4222 stream ls`. Exit codes: 0 done, 1 refused or failed, 2 written wrong,",
+        "`jetlake -s nats://host:4222 stream ls`. Exit codes: 0 done, 1 refused or failed, 2 usage error,",
         "3 no server, 130 interrupted.",
         "",
         "`jetlake serve` takes nats-server's flags: see [serve.md](serve.md).",

@@ -242,7 +242,7 @@ class _Bucket(msgspec.Struct, forbid_unknown_fields=True):
     bucket: str
     history: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_MAX)] = 1
     ttl: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds; 0 = for ever."""
+    """Seconds; 0 = no limit."""
     max_bytes: int = -1
     storage: Literal["file", "memory"] = "file"
     description: str = ""
@@ -251,7 +251,7 @@ class _Bucket(msgspec.Struct, forbid_unknown_fields=True):
 class _Store(msgspec.Struct, forbid_unknown_fields=True):
     bucket: str
     ttl: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds; 0 = for ever."""
+    """Seconds; 0 = no limit."""
     max_bytes: int = -1
     storage: Literal["file", "memory"] = "file"
     description: str = ""

@@ -25,7 +25,7 @@ class BucketOptions(TypedDict, total=False):
     history: int
     """How many revisions of a key are kept, 1 to 64. Default 1."""
     ttl: Seconds
-    """Seconds that a revision lives. Default: for ever."""
+    """Seconds that a revision lives. Default: no limit."""
     max_value_size: int
     """Largest value, bytes."""
     max_bytes: int
@@ -162,7 +162,7 @@ class BucketStatus(Struct, frozen=True):
     history: int
     """How many revisions of a key are kept."""
     ttl_s: float
-    """Seconds that a revision lives; 0 for ever."""
+    """Seconds that a revision lives; 0 = no limit."""
     limit_marker_ttl_s: float
     """Seconds that the marker of a key whose time is over lives; 0 when keys have no life of their own."""
     bytes: int

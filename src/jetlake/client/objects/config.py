@@ -20,7 +20,7 @@ class ObjectStoreOptions(TypedDict, total=False):
     description: str
     """Free text, up to 4096 bytes."""
     ttl: Seconds
-    """Seconds that an object lives. Default: for ever."""
+    """Seconds that an object lives. Default: no limit."""
     max_bytes: int
     """Most bytes of the object store; a full one refuses new objects."""
     storage: Literal["file", "memory"]
@@ -118,7 +118,7 @@ class ObjectStoreStatus(Struct, frozen=True):
     bytes: int
     """Bytes in it, chunks and descriptions together."""
     ttl_s: float
-    """Seconds that an object lives; 0 for ever."""
+    """Seconds that an object lives; 0 = no limit."""
     is_sealed: bool
     """Whether nothing in it can be changed any more."""
     stream: StreamInfo

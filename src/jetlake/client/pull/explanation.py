@@ -43,7 +43,7 @@ class Explanation(Struct, frozen=True):
         is_stalled: messages wait that are not delivered.
         reasons: what keeps them, the most important first; empty when the consumer delivers.
         info: the consumer as the server describes it.
-        pending: the oldest messages that wait for acknowledgement; None when the server does not tell which.
+        pending: the oldest messages that wait for acknowledgement; None when the server does not list them.
     """
 
     is_stalled: bool
