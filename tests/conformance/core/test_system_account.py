@@ -140,6 +140,26 @@ async def test_reports_about_the_server(root):
         assert (await root.request(f"$SYS.REQ.SERVER.{subject}")).status == 503
 
 
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_whether_there_is_jetstream(start, connect, is_enabled):
+    server = await start(SYSTEM if is_enabled else SYSTEM.split("\n", 2)[2], [] if is_enabled else ["no_jetstream"])
+    system = await (await connect(server)).hello(user="sys", **{"pass": "sys"})
+    reports = {}
+    for name in ("PING", "PING.STATSZ", "PING.VARZ", "PING.JSZ"):
+        answer = (await system.request(f"$SYS.REQ.SERVER.{name}")).json
+        assert answer["server"]["jetstream"] is is_enabled, name
+        reports[name] = answer.get("data")
+    assert system.info.get("jetstream", False) is is_enabled
+    assert (await system.request("$SYS.REQ.ACCOUNT.SYS.INFO")).json["data"]["jetstream_enabled"] is False
+    assert reports["PING.JSZ"].get("disabled", False) is not is_enabled
+    if is_enabled:
+        assert reports["PING.VARZ"]["jetstream"]["config"] == reports["PING.JSZ"]["config"]
+        assert reports["PING.JSZ"]["config"]["sync_interval"] == 120_000_000_000
+    else:
+        assert reports["PING.VARZ"]["jetstream"] == {}
+        assert reports["PING.JSZ"]["config"] == {"max_memory": 0, "max_storage": 0}
+
+
 @pytest.mark.parametrize(
     ("filters", "is_answered"),
     [

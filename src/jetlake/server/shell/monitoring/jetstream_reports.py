@@ -82,7 +82,7 @@ def jetstream_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
             "api": {"level": 0, "total": 0, "errors": 0},
             **head,
             "disabled": True,
-            "config": {},
+            "config": {"max_memory": 0, "max_storage": 0},
             "limits": {},
             "streams": 0,
             "consumers": 0,
