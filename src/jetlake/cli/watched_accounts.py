@@ -76,6 +76,7 @@ class WatchedAccounts:
             for info, consumers in infos:
                 board.observe_consumers(info.config.name, consumers, now_s, gap_s)
             board.drop_unlisted({info.config.name for info, _ in infos})
+            board.observe_totals(now_s, gap_s)
         for account in self.boards.keys() - jetstreams.keys():
             self.boards.pop(account).drop_unlisted(set())
 

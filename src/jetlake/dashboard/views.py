@@ -65,7 +65,7 @@ async def _page(
             detail = await collector.consumer(stream, consumer, listing)
             return detail or {"error": f"Consumer {stream} > {consumer} not found."}
         case "streams":
-            return board.streams(listing, now_s)
+            return {**board.streams(listing, now_s), **board.totals(listing, now_s)}
         case "consumers":
             return board.consumers(listing, now_s)
         case "buckets":

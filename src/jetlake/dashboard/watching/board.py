@@ -11,6 +11,7 @@ import math
 from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from msgspec import Meta
 
 from jetlake.dashboard.watching.attention import Finding, health_finding, messages
 from jetlake.dashboard.watching.listing import Listing, listed
-from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, percentiles_ms
+from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, Totals, percentiles_ms
 from jetlake.dashboard.watching.timeline import HISTORY_S, LONG_MAX, Timelines, newest_s
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import StreamInfo
@@ -53,6 +54,9 @@ DEATHS_S = 600.0
 """How long messages that ran out of deliveries are reported."""
 PIPELINE_SILENT_S = 600.0
 """A pipeline that has not reported for this long is no longer shown."""
+
+_TOTALS = " "
+"""The key of the sums among the histories: no stream is called so."""
 
 _STREAM_ORDERS: dict[str, Callable[[StreamRow], Any]] = {
     "name": lambda row: row.info.config.name,
@@ -153,6 +157,8 @@ class Board:
         self._consumers: dict[str, dict[str, ConsumerRow]] = {}
         self._timelines = timelines or Timelines()
         self._before = before
+        self._totals = Totals(self._timelines)
+        self._has_totals = False
         self._denials: dict[str, str] = {}
         self._histories = histories or {}
         # By stream and consumer, the one that was sampled last at the end.
@@ -218,6 +224,36 @@ class Board:
         self._consumers[stream] = seen
         self._denials.pop(stream, None)
 
+    def observe_totals(self, time_s: float, gap_s: float = math.inf) -> None:
+        """Record the sums of what was observed: once a sample, when all of it is."""
+        if not self._has_totals:
+            self._has_totals = True
+            # The sums of a board that sees more are not for this one's reader.
+            if self._before is not None and self._before.names() == self.names():
+                self._totals.series.take_over(self._before._totals.series)
+            kept = self._histories.pop(_TOTALS, None)
+            if kept is not None:
+                with suppress(ValueError):
+                    self._totals.series.load(kept["series"])
+        consumers = [row for rows in self._consumers.values() for row in rows.values()]
+        self._totals.observe(self._streams.values(), consumers, time_s, gap_s)
+
+    def totals(self, listing: Listing, time_s: float) -> dict[str, Any]:
+        """Return the charts of all streams and consumers together."""
+        shown = self._totals.series
+        rates = [row.delivered.known for ones in self._consumers.values() for row in ones.values()]
+        known = [rate for rate in rates if rate is not None]
+        return {"charts": shown.windows(listing.range, time_s), "delivered": round(sum(known), 1) if known else None}
+
+    def names(self) -> set[tuple[str, str]]:
+        """Return the streams and consumers that were seen, each with when it was made."""
+        streams = {(name, row.info.created) for name, row in self._streams.items()}
+        return streams | {
+            (f"{stream} {name}", row.info.created)
+            for stream, rows in self._consumers.items()
+            for name, row in rows.items()
+        }
+
     def observe_denial(self, stream: str, reason: str) -> None:
         """Record that the consumers of a stream may not be listed."""
         if stream in self._streams:
@@ -253,6 +289,8 @@ class Board:
         for stream, rows in self._consumers.items():
             for name, consumer in rows.items():
                 dumped[f"{stream} {name}"] = {"created": consumer.info.created, "series": consumer.series.dump()}
+        if self._has_totals:
+            dumped[_TOTALS] = {"created": "", "series": self._totals.series.dump()}
         return {key: kept for key, kept in dumped.items() if kept["series"]}
 
     def observe_advisory(self, subject: str, payload: bytes, time_s: float) -> None:
@@ -355,10 +393,14 @@ class Board:
                 "messages": sum(row.info.state.messages for row in rows),
                 "bytes": sum(row.info.state.bytes for row in rows),
                 "consumers": sum(row.info.state.consumer_count for row in rows),
-                "rate": round(sum(row.published.per_second for row in rows), 1),
+                "rate": self._published(),
                 "pending": sum(one.info.num_pending for ones in self._consumers.values() for one in ones.values()),
             },
         }
+
+    def _published(self) -> float | None:
+        known = [row.published.known for row in self._streams.values() if row.published.known is not None]
+        return round(sum(known), 1) if known or not self._streams else None
 
     def _count_unknown(self) -> int:
         """Count the consumers of which it is not known yet whether they are stuck."""

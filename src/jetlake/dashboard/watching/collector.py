@@ -175,6 +175,7 @@ class Collector:
                 # One stream that the user may not see does not hide the others.
                 self.board.observe_denial(name, str(error))
                 self._denied_until_s[name] = time.monotonic() + DENIED_S
+        self.board.observe_totals(time.time(), gap_s * turns)
         if self._connections is not None:
             self.board.connections = await self._connections()
         if self._health is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from jetlake.dashboard.watching.timeline import LIVE, Rate, Timeline, Timelines
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import ClusterInfo, StreamInfo, StreamSourceInfo
 
-__all__ = ["ConsumerRow", "StreamRow", "percentiles_ms"]
+__all__ = ["ConsumerRow", "StreamRow", "Totals", "percentiles_ms"]
 
 SUBJECTS_SHOWN = 100
 """How many subjects of a stream a table lists; its configuration has all of them."""
@@ -75,6 +75,29 @@ class _Series:
     def release(self) -> None:
         for line in self.lines.values():
             self._timelines.release(line)
+
+
+class Totals:
+    """All streams and consumers together, over time."""
+
+    __slots__ = ("series",)
+
+    def __init__(self, timelines: Timelines) -> None:
+        self.series = _Series(timelines, ("published", "delivered", "pending"))
+
+    def observe(
+        self, streams: Iterable[StreamRow], consumers: Iterable[ConsumerRow], time_s: float, gap_s: float
+    ) -> None:
+        """Add up the latest of each. A rate is known when that of one is."""
+        consumers = list(consumers)
+        published = [row.published.known for row in streams if row.published.known is not None]
+        delivered = [row.delivered.known for row in consumers if row.delivered.known is not None]
+        values = {
+            "published": sum(published) if published else None,
+            "delivered": sum(delivered) if delivered else None,
+            "pending": sum(row.info.num_pending for row in consumers),
+        }
+        self.series.add(values, time_s, gap_s)
 
 
 class StreamRow:

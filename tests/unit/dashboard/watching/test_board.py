@@ -300,3 +300,39 @@ def test_consumers_of_a_stream_that_has_none_any_more_are_gone():
     board.observe_streams([stream("S", 100)], 121.0)
     assert attention(board, 121.0) == ([], 0)
     assert board.consumer("S", "C", Listing(), 121.0) is None
+
+
+def test_the_first_page_has_rates_and_lag_of_everything_over_time_also_after_a_restart():
+    board = Board()
+    assert board.summary(1.0)["totals"]["rate"] is not None  # nothing is published where there is nothing
+    for time_s in (4000.0, 4002.0, 4004.0):
+        last = int(time_s)
+        board.observe_streams([stream("S", last, consumers=1), stream("T", 2 * last, consumers=1)], time_s)
+        if time_s == 4000.0:
+            assert board.summary(time_s)["totals"]["rate"] is None  # one reading says nothing about a rate
+        for name in ("S", "T"):
+            board.observe_consumers(name, [consumer("C", last, pending=7)], time_s)
+        board.observe_totals(time_s)
+    shown = board.totals(Listing(), 4004.0)
+    assert known(shown["charts"]["published"]) == [3.0, 3.0]
+    assert known(shown["charts"]["pending"]) == [14.0, 14.0, 14.0]
+    assert shown["delivered"] == 2.0
+    later = Board(board.dump(4005.0))
+    later.observe_totals(4100.0)
+    assert known(later.totals(Listing(range="1h"), 4100.0)["charts"]["pending"])[0] == 14.0
+
+
+def test_sums_of_what_a_reader_may_not_list_are_not_shown():
+    before = Board()
+    for time_s in (100.0, 102.0):
+        before.observe_streams([stream("S", 1, consumers=1), stream("SECRET", 1, consumers=1)], time_s)
+        for name in ("S", "SECRET"):
+            before.observe_consumers(name, [consumer("C", 1, pending=5)], time_s)
+        before.observe_totals(time_s)
+    for names, pending in ((["S"], [5.0]), (["S", "SECRET"], [10.0, 10.0, 10.0])):
+        board = Board(before=before)
+        board.observe_streams([stream(name, 1, consumers=1) for name in names], 104.0)
+        for name in names:
+            board.observe_consumers(name, [consumer("C", 1, pending=5)], 104.0)
+        board.observe_totals(104.0)
+        assert known(board.totals(Listing(), 104.0)["charts"]["pending"]) == pending

@@ -2,7 +2,7 @@
 
 import { decoded, fromBase64 } from "../decode.js";
 import { make } from "../elements.js";
-import { bytes, consumerPath, count, moment, path } from "../format.js";
+import { bytes, consumerPath, count, moment, path, plural } from "../format.js";
 import { command, crumbs, facts, failed, head, link, loading, note, unread } from "../parts.js";
 import { release, renew, resource } from "../resource.js";
 import { localRows, table } from "../table.js";

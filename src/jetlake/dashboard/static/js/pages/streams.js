@@ -1,9 +1,10 @@
 // The first page: what needs attention, and all streams.
 
-import { spark } from "../chart.js";
+import { chart, spark } from "../chart.js";
+import { make } from "../elements.js";
 import { bytes, count, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
-import { attention, command, findingTag, head, link, loading, nothing, tag, tiles } from "../parts.js";
+import { attention, command, findingTag, head, link, loading, nothing, ranges, tag, tiles } from "../parts.js";
 import { listingQuery, table } from "../table.js";
 
 const columns = [
@@ -22,16 +23,21 @@ const leaderColumn = { title: "Leader", cell: (row) => row.cluster?.leader ?? ""
 export default {
   section: "streams",
   title: () => "Streams",
-  query: () => ({ page: "streams", ...listingQuery("streams") }),
-  draw({ changed, actions }) {
+  query: () => ({ page: "streams", range: state.range, ...listingQuery("streams") }),
+  draw({ changed, redraw, actions }) {
     const { page } = state;
     if (!page) return loading("Streams");
     const { totals } = state.board;
+    const perSecond = { redraw, show: (value) => `${short(value)}/s` };
     return [
       head("Streams", actions.createStream()),
       attention(),
       tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
         ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)]),
+      totals.streams > 0 && page.charts && [ranges(changed), make("div", { class: "charts three" },
+        chart("all-published", "Published", page.charts.published, { ...perSecond, now: rate(totals.rate) }),
+        totals.consumers > 0 && chart("all-delivered", "Delivered", page.charts.delivered, { ...perSecond, now: rate(page.delivered) }),
+        totals.consumers > 0 && chart("all-pending", "Pending in all consumers", page.charts.pending, { redraw, now: count(totals.pending) }))],
       table("streams", page.rows.some((row) => row.cluster) ? [...columns.slice(0, 2), leaderColumn, ...columns.slice(2)] : columns, page, {
         caption: "Streams", changed, key: (row) => row.name,
         empty: nothing("No streams yet. Create one: ", command("jetlake stream add ORDERS --subjects 'orders.>'")),
