@@ -90,7 +90,7 @@ _TLS = (
 _PERMISSIONS = (
     Key("publish, pub, import", '{ allow: ["a"], deny: ["b"] }', "subjects that may be published to"),
     Key("subscribe, sub, export", '{ allow: ["a"], deny: ["b q"] }', "subjects, with or without a group, to subscribe"),
-    Key("allow_responses, publish_allow_responses", '{ max: 2, expires: "1m" }', "replies to what was received"),
+    Key("allow_responses, publish_allow_responses", '{ max: 2, expires: "1m" }', "replies to received messages"),
 )
 _SUB = "publish: x"
 
@@ -105,7 +105,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("server_name", "one", "the server's name"),
             Key("server_tags", '["a", "b:c"]', "labels that `/varz` shows"),
             Key("server_metadata", "{ a: b }", "labels for other servers"),
-            Key("client_advertise", '"example:4222"', "the address that clients are told"),
+            Key("client_advertise", '"example:4222"', "the address advertised to clients"),
             Key("http", '"127.0.0.1:8333"', "monitoring"),
             Key("http_port, monitor_port", "8333", "the port of monitoring alone"),
             Key("https", '"127.0.0.1:8334"', "monitoring over TLS", "", f"tls {{ {CERT} }}"),
@@ -204,11 +204,11 @@ SECTIONS: tuple[Section, ...] = (
             Key("password, pass", "b", "the password, in the clear or hashed by bcrypt", "user: a"),
             Key("token", "t", "the token of all clients"),
             Key("users", "[ { user: a, password: b } ]", "users"),
-            Key("permissions", "{ publish: x }", "those of the only user", "user: a, password: b"),
+            Key("permissions", "{ publish: x }", "permissions of the only user", "user: a, password: b"),
             Key(
                 "default_permissions",
                 "{ publish: x }",
-                "those of users without any",
+                "permissions of users without any",
                 "users [ { user: a, password: b } ]",
             ),
             Key("timeout", "2", "how long a client may take to authenticate"),
@@ -255,7 +255,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("exports", "[ { stream: s } ]", "what other accounts may use"),
             Key("imports", "[ { stream { account: X, subject: s } } ]", "what it uses of others"),
             Key("mappings, maps", "{ a: b }", "where messages really go"),
-            Key("default_permissions", "{ publish: x }", "those of its users without any"),
+            Key("default_permissions", "{ publish: x }", "permissions of its users without any"),
             Key("msg_trace, trace_dest", "{ dest: t, sampling: 50 }", "traces of its messages"),
             Key("nkey", '"AAYHGF74J7WUWTE4ZIVUZ2RADOQMKBLPBXJNWR7WYHU2KPHGHPUFVEAG"', "its public key", checked=False),
         ),
@@ -293,7 +293,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("response, response_type", "stream", "how many answers there are"),
             Key("response_threshold, response_max_time, response_time", '"1s"', "how long they may take"),
             Key("latency", "{ sampling: 50, subject: l }", "measures answers"),
-            Key("allow_trace", "true", "traces go on in this account"),
+            Key("allow_trace", "true", "traces continue in this account"),
             Key("account_token_position", "1", "where the importer's key stands in the subject", checked=False),
         ),
     ),
@@ -364,7 +364,7 @@ SECTIONS: tuple[Section, ...] = (
             Key("listen", '"127.0.0.1:-1"', "address and port"),
             Key("host, net", '"127.0.0.1"', "the address alone"),
             Key("port", "8080", "the port alone"),
-            Key("advertise", '"example:443"', "the address that clients are told"),
+            Key("advertise", '"example:443"', "the address advertised to clients"),
             Key("no_tls", "true", "without TLS"),
             Key("tls", f"{{ {CERT} }}", "TLS"),
             Key("same_origin", "true", "pages of the same host only"),
@@ -396,7 +396,7 @@ SECTIONS: tuple[Section, ...] = (
                 "authorization", "{ user: a, password: b, account: A }", "users of leaf nodes", "", "accounts { A {} }"
             ),
             Key("tls", f"{{ {CERT} }}", "TLS"),
-            Key("advertise", '"example:7422"', "the address that leaf nodes are told"),
+            Key("advertise", '"example:7422"', "the address advertised to leaf nodes"),
             Key("no_advertise", "true", "the other servers' addresses are not told"),
             Key("min_version", "2.8.0", "the oldest server"),
             Key("isolate_leafnode_interest, isolate", "true", "leaf nodes hear nothing of each other"),
