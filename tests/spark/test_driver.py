@@ -472,7 +472,7 @@ def test_a_stream_that_was_made_again_is_noticed(server, admin, stream):
     admin.api(f"STREAM.DELETE.{stream}")
     admin.create_stream(stream)
     admin.fill(stream, 20)
-    with pytest.raises(StreamRecreatedError, match="deleted and made again"):
+    with pytest.raises(StreamRecreatedError, match="deleted and recreated"):
         query.plan()
     query.restart(failOnDataLoss="false")
     assert query.batch() == [*range(1, 21)]

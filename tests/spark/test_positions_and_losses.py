@@ -226,7 +226,7 @@ def test_a_work_queue_that_was_made_again_is_not_emptied(server, admin, stream):
     for restart in (False, True):
         if restart:
             query.restart()
-        with pytest.raises(StreamRecreatedError, match="deleted and made again"):
+        with pytest.raises(StreamRecreatedError, match="deleted and recreated"):
             query.plan()
         assert admin.state(stream)["messages"] == 20
     query.restart(failOnDataLoss="false")
@@ -245,7 +245,7 @@ def test_an_interest_stream_that_was_made_again_is_not_released(server, admin, s
     config = {"name": "other", "durable_name": "other", "ack_policy": "explicit"}
     admin.api(f"CONSUMER.CREATE.{stream}.other", {"stream_name": stream, "config": config})
     admin.fill(stream, 20)
-    with pytest.raises(StreamRecreatedError, match="deleted and made again"):
+    with pytest.raises(StreamRecreatedError, match="deleted and recreated"):
         query.plan()
     assert admin.state(stream)["messages"] == 20
 

@@ -18,7 +18,7 @@ async def test_nobody_asks_and_all_is_done(js):
     consumer = await stream.create_consumer("c")
     explanation = await consumer.explain()
     assert (kinds(explanation), explanation.is_stalled) == (["no_pulls"], True)
-    assert "nobody asks for the pending messages (2)" in str(explanation)
+    assert "no client requests the pending messages (2)" in str(explanation)
     for message in await consumer.fetch(2):
         await message.ack_sync()
     explanation = await consumer.explain()

@@ -122,7 +122,7 @@ def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_pat
     admin.create_stream("A")
     admin.fill("A", 5)
     for _ in range(2):
-        with pytest.raises(SparkError, match="only with the stream that it holds"):
+        with pytest.raises(SparkError, match="only continue with the stream that it holds"):
             run_on(server, Archive("A", lake), source={"failOnDataLoss": "false"})
     assert spark.read.parquet(lake).count() == 10
     FileSystem(spark, lake).delete("_jetlake/checkpoint")

@@ -99,8 +99,8 @@ class DeltaSink(TableSink):
         if version < known or not own <= held_versions(known, entries):
             raise SparkError(
                 f"table {self._path} was restored to an older version or overwritten: version {version} lacks rows "
-                f"that version {max(own)} had, and the archive would continue over that gap. Restore {max(own)} "
-                "or a later one, or begin a new archive in another folder"
+                f"that version {max(own)} had, and the archive would continue over that gap. Restore "
+                f"version {max(own)} or a later one, or begin a new archive in another folder"
             )
         if max(own) > known:
             self.files.write_json(TABLE, {"version": max(own)})
