@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jetlake.lake.iceberg import IcebergTable, Policy, TableAddress, file_schema, file_system, open_writer, small_types
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.columns import file_schema, file_system, open_writer, small_types
+from jetlake.lake.iceberg import IcebergTable, Policy
 
 ROWS = 100
 COLUMNS = pa.schema(

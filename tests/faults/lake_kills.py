@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 import jetlake
-from jetlake.lake.iceberg import open_catalog
+from jetlake.lake.catalogs import open_catalog
 from jetlake.testing import ports
 
 JETLAKE = str(Path(sys.executable).with_name("jetlake"))

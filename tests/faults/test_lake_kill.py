@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 
-from jetlake.lake.iceberg import IcebergTable, TableAddress
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.iceberg import IcebergTable
 
 WRITER = """
 import sys
 import pyarrow as pa
-from jetlake.lake.iceberg import IcebergTable, Policy, TableAddress, file_schema, file_system, open_writer, small_types
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.columns import file_schema, file_system, open_writer, small_types
+from jetlake.lake.iceberg import IcebergTable, Policy
 columns = pa.schema([("stream", pa.string()), ("sequence", pa.int64())])
 archived = IcebergTable(TableAddress(sys.argv[1]), "ARCHIVE")
 table = archived.create(columns, [], "ORDERS")

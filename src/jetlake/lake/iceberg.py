@@ -1,4 +1,4 @@
-"""Iceberg tables through pyiceberg: catalogs, commits that happen once, and the maintenance that keeps a table small.
+"""Iceberg tables through pyiceberg: commits that happen once, and the maintenance that keeps a table small.
 
 - A batch is in the table exactly when a snapshot in the ancestry of the current one carries its number and the id of
   its archive. The number is committed with the files, so a crash leaves both or neither.
@@ -13,18 +13,17 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.errors import ConfigError, LakeError
+from jetlake.lake.catalogs import TableAddress, first_line
+from jetlake.lake.columns import file_system, iceberg_schema, merge_files, path_of, unmeasured_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import fs
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
@@ -37,19 +36,9 @@ FIRST, LAST = "jetlake.first-sequence", "jetlake.last-sequence"
 """The sequences that a snapshot's batch begins and ends with."""
 COMPACTION = "jetlake.compaction"
 """Marks a snapshot that only merges files."""
-CATALOG_FILE = "catalog.db"
-"""The embedded catalog, in the folder that holds the folders of its tables."""
-NAMESPACE = "lake"
-"""The namespace of tables in the embedded catalog."""
-
-_CATALOG = "jetlake"
-_FILE_IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 _COMMITS_MAX = 20
 _RETRY_WAIT_S = 0.05
 _RETRY_WAIT_MAX_S = 2.0
-# Other characters have a meaning in the locations that readers parse as URLs.
-_UNSUITED = re.compile(r"[#?%\\]")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 # Metadata that a commit under way may be about to name is left alone for so long.
 _METADATA_ORPHAN_S = 3600.0
 # What a table is created with: merged manifests, few old metadata files, and no statistics of payloads and headers.
@@ -62,122 +51,6 @@ _PROPERTIES = {
     # Tells files of streams apart whose names begin alike.
     "write.metadata.metrics.column.stream": "full",
 }
-
-
-def require_pyiceberg() -> None:
-    """Make sure that the package is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    try:
-        import pyiceberg.catalog.sql
-        import pyiceberg.io.pyarrow  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "format iceberg needs the package pyiceberg; install it with: pip install 'jetlake[iceberg]'"
-        ) from None
-
-
-@dataclass(frozen=True)
-class TableAddress:
-    """Which table of which catalog, and where it lies.
-
-    Attributes:
-        folder: the table's location; the embedded catalog is in the folder above.
-        catalog: the name of a catalog in pyiceberg's configuration; empty for the embedded one.
-        table: the table's name with its namespace; empty for `lake.<name of the folder>`.
-
-    Raises:
-        ConfigError: a name or folder that cannot be used.
-    """
-
-    folder: str
-    catalog: str = ""
-    table: str = ""
-
-    def __post_init__(self) -> None:
-        found = _UNSUITED.search(self.folder)
-        if found is not None:
-            raise ConfigError(
-                f"an Iceberg table can't be written to {self.folder}, for its path holds {found[0]!r}: choose another "
-                "folder"
-            )
-        if "://" in self.folder and not self.folder.startswith("file://") and not self.catalog:
-            raise ConfigError(
-                f"the embedded catalog is a local file, and {self.folder} is not local: name a catalog with --catalog"
-            )
-        if self.table and (not _NAME.fullmatch(self.table) or "." not in self.table.strip(".")):
-            raise ConfigError(f"{self.table!r} is no table's name: write NAMESPACE.NAME, such as lake.orders")
-
-    @property
-    def identifier(self) -> tuple[str, ...]:
-        """The namespace's parts and the name."""
-        return tuple((self.table or f"{NAMESPACE}.{table_name(self.folder)}").split("."))
-
-    @property
-    def name(self) -> str:
-        """The table's name with its namespace, for people."""
-        return ".".join(self.identifier)
-
-    @property
-    def location(self) -> str:
-        """Where the table lies, as its metadata says it."""
-        folder = self.folder.rstrip("/")
-        if "://" in folder:
-            # Hadoop's name of the file system, and everybody else's.
-            return re.sub(r"^s3[an]://", "s3://", folder)
-        return f"file://{Path(folder).absolute()}"
-
-    @property
-    def catalog_file(self) -> Path:
-        """The embedded catalog."""
-        return Path(self.folder.removeprefix("file://")).absolute().parent / CATALOG_FILE
-
-    def open_catalog(self) -> Catalog:
-        """Return the catalog.
-
-        Raises:
-            ConfigError: pyiceberg knows no such catalog.
-        """
-        return open_catalog(self.catalog or self.catalog_file)
-
-
-def table_name(folder: str) -> str:
-    """Return the name of the table in a folder: its last part, with `_` for what names don't take."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", folder.rstrip("/").rpartition("/")[2]) or "table"
-    return name if not name[0].isdigit() else f"_{name}"
-
-
-def open_catalog(which: str | Path) -> Catalog:
-    """Return a catalog: that of a file, or the one that pyiceberg's configuration describes under a name.
-
-    Raises:
-        ConfigError: there is no such catalog, or it can't be reached.
-    """
-    require_pyiceberg()
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    if isinstance(which, Path):
-        which.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
-        except Exception as error:
-            raise ConfigError(f"the catalog {which} can't be opened: {_first_line(error)}") from None
-    try:
-        return load_catalog(which, **_FILE_IO)
-    # pyiceberg, SQLAlchemy and the HTTP client each have errors of their own.
-    except Exception as error:
-        raise ConfigError(
-            f"catalog {which!r} can't be opened: {_first_line(error)}. Describe it in ~/.pyiceberg.yaml, or by "
-            f"PYICEBERG_CATALOG__{which.upper()}__URI"
-        ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 class Maintained(NamedTuple):
@@ -247,7 +120,7 @@ class IcebergTable:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except Exception as error:
-            raise LakeError(f"table {self.address.name} can't be read: {_first_line(error)}") from None
+            raise LakeError(f"table {self.address.name} can't be read: {first_line(error)}") from None
 
     def require(self) -> Table:
         """Return the table as it is now.
@@ -338,7 +211,7 @@ class IcebergTable:
             update.commit()
         except Exception as error:
             raise ConfigError(
-                f"the columns of table {self.address.name} can't become those of the messages: {_first_line(error)}. "
+                f"the columns of table {self.address.name} can't become those of the messages: {first_line(error)}. "
                 f"The table has {_told(before)}; the messages have {_told(wanted)}. Archive them into another table"
             ) from None
         if with_new.table_metadata.schema().as_struct() != before.as_struct():
@@ -423,7 +296,7 @@ class IcebergTable:
             self.sleep(wait_s * (0.5 + random.random() / 2))
             wait_s = min(wait_s * 2, _RETRY_WAIT_MAX_S)
         raise LakeError(
-            f"table {self.address.name} could not be committed to: {_first_line(last) if last else 'no answer'}. "
+            f"table {self.address.name} could not be committed to: {first_line(last) if last else 'no answer'}. "
             f"{_COMMITS_MAX} attempts met other writers; run it again when there are fewer"
         )
 
@@ -623,7 +496,7 @@ def stream_files(table: Table, stream: str, *, only: bool = True) -> dict[str, i
         may_hold = low is None or high is None or low <= stream.encode() <= high
         is_foreign = not may_hold and not any(low <= other.encode() <= high for other in others)
         if may_hold or (is_foreign and not only):
-            found[_path_of(table, file.file_path)] = file.file_size_in_bytes
+            found[path_of(table, file.file_path)] = file.file_size_in_bytes
     return found
 
 
@@ -653,201 +526,3 @@ def plan_merges(table: Table, target_bytes: int, *, merge_min: int, tiered: bool
             size += file.file_size_in_bytes
         planned.append(group)
     return [group for group in planned if len(group) >= max(merge_min, 2)]
-
-
-def merge_files(table: Table, files: Sequence[str], target: str) -> None:
-    """Write the rows of some files of the table to one, a row group at a time, with the table's columns of today."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    system, _ = file_system(table)
-    schema = small_types(file_schema(table))
-    system.create_dir(target.rpartition("/")[0], recursive=True)
-    with system.open_output_stream(target) as sink, open_writer(sink, schema) as writer:
-        for file in files:
-            with system.open_input_file(_path_of(table, file)) as source:
-                found = parquet.ParquetFile(source)
-                for number in range(found.metadata.num_row_groups):
-                    rows = found.read_row_group(number)
-                    writer.write_table(pa.table(_as_today(rows, schema), schema))
-
-
-def _as_today(rows: pa.Table, schema: pa.Schema) -> list[Any]:
-    import pyarrow as pa
-
-    by_id = {_field_id(column): index for index, column in enumerate(rows.schema)}
-    columns = []
-    for wanted in schema:
-        index = by_id.get(_field_id(wanted))
-        columns.append(pa.nulls(len(rows), wanted.type) if index is None else fitted(rows.column(index), wanted.type))
-    return columns
-
-
-def fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column with a type of the table: wider types, and fields of structs in the table's order."""
-    import pyarrow as pa
-
-    return pa.chunked_array([_fitted(chunk, kind) for chunk in column.chunks], kind)
-
-
-def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if array.type.equals(kind, check_metadata=True):
-        return array
-    if not pa.types.is_struct(kind) or not pa.types.is_struct(array.type):
-        return array.cast(kind)
-    fields = [kind.field(index) for index in range(kind.num_fields)]
-    present = {array.type.field(index).name: index for index in range(array.type.num_fields)}
-    children = [
-        _fitted(array.field(present[child.name]), child.type)
-        if child.name in present
-        else pa.nulls(len(array), child.type)
-        for child in fields
-    ]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-
-
-def _field_id(column: pa.Field) -> bytes:
-    found: bytes = (column.metadata or {}).get(b"PARQUET:field_id", column.name.encode())
-    return found
-
-
-_UNSTATED = ("data", "headers_raw")
-
-
-def open_writer(sink: Any, schema: pa.Schema) -> Any:
-    """Return a writer of Parquet as our tables have it: no statistics and dictionaries of what never repeats."""
-    from pyarrow import parquet
-
-    stated = [column.name for column in schema if column.name not in _UNSTATED and not _is_nested(column.type)]
-    repeated = [name for name in stated if name not in ("sequence", "timestamp")]
-    nested = [path for column in schema if _is_nested(column.type) for path in _leaves(column)]
-    return parquet.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        write_statistics=stated + nested,
-        use_dictionary=repeated + nested,
-        store_schema=False,
-    )
-
-
-def _is_nested(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_nested(kind))
-
-
-def _leaves(column: pa.Field, prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the columns in Parquet of structs; what is inside of maps and lists has no statistics."""
-    import pyarrow as pa
-
-    path = f"{prefix}{column.name}"
-    if pa.types.is_struct(column.type):
-        for index in range(column.type.num_fields):
-            yield from _leaves(column.type.field(index), f"{path}.")
-    elif not pa.types.is_nested(column.type):
-        yield path
-
-
-def unmeasured_ids(schema: Any) -> Iterator[int]:
-    """Yield the ids of the columns without statistics: raw bytes, and what is inside of maps and lists."""
-    from pyiceberg.types import ListType, MapType, NestedField, StructType
-
-    def inside(field_: NestedField, measured: bool) -> Iterator[int]:
-        kind = field_.field_type
-        if isinstance(kind, StructType):
-            for child in kind.fields:
-                yield from inside(child, measured)
-        elif isinstance(kind, ListType):
-            yield from inside(kind.element_field, False)
-        elif isinstance(kind, MapType):
-            yield from inside(kind.key_field, False)
-            yield from inside(kind.value_field, False)
-        elif not measured:
-            yield field_.field_id
-
-    for column in schema.columns:
-        yield from inside(column, column.name not in _UNSTATED)
-
-
-def iceberg_schema(columns: pa.Schema) -> Any:
-    """Return the columns as Iceberg has them, without ids yet.
-
-    Raises:
-        ConfigError: Iceberg has no type for one.
-    """
-    import pyarrow as pa
-    from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
-
-    widened = pa.schema([column.with_type(_widened(column.type)) for column in columns])
-    try:
-        return visit_pyarrow(widened, _ConvertToIcebergWithoutIDs())
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"a column can't be stored in an Iceberg table: {_first_line(error)}") from None
-
-
-def _widened(kind: pa.DataType) -> pa.DataType:
-    """Return a type that Iceberg has and that holds every value of this one."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return pa.struct([child.with_type(_widened(child.type)) for child in fields])
-    if pa.types.is_map(kind):
-        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_widened(kind.value_type))
-    if pa.types.is_integer(kind):
-        is_small = kind.bit_width < 32 or (kind.bit_width == 32 and pa.types.is_signed_integer(kind))
-        if kind == pa.uint64():
-            return pa.decimal128(20, 0)
-        return pa.int32() if is_small else pa.int64()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    return kind
-
-
-def file_schema(table: Table) -> pa.Schema:
-    """Return the columns of a table's files, with their ids."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    return schema_to_pyarrow(table.schema(), include_field_ids=True)
-
-
-def small_types(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with offsets of four bytes, as Spark's batches have them; ids stay."""
-    import pyarrow as pa
-
-    return pa.schema([_small_field(column) for column in schema])
-
-
-def _small_field(column: pa.Field) -> pa.Field:
-    return column.with_type(_small(column.type))
-
-
-def _small(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(_small_field(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_small_field(kind.field(index)) for index in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(_small_field(kind.key_field), _small_field(kind.item_field))
-    return kind
-
-
-def file_system(table: Table) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a table, and the path of its folder there."""
-    scheme, netloc, path = table.io.parse_location(table.location())  # type: ignore[attr-defined]
-    return table.io.fs_by_scheme(scheme, netloc), path.rstrip("/")  # type: ignore[attr-defined]
-
-
-def _path_of(table: Table, location: str) -> str:
-    return str(table.io.parse_location(location)[2])  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import OAuthError
 
 from jetlake.cli.session import EXIT_USAGE
-from jetlake.lake.iceberg import TableAddress
+from jetlake.lake.catalogs import TableAddress
 from tests.support.command_shell import Shell
 
 

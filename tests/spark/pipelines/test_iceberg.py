@@ -8,7 +8,8 @@ from deltalake import DeltaTable
 from pyiceberg.utils.config import Config
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.lake.iceberg import IcebergTable, open_catalog
+from jetlake.lake.catalogs import open_catalog
+from jetlake.lake.iceberg import IcebergTable
 from jetlake.spark.pipelines.archive import Archive, Partitioning
 from jetlake.spark.pipelines.iceberg_sink import IcebergSink
 from jetlake.spark.pipelines.replay import Replay

@@ -11,18 +11,9 @@ import pyarrow as pa
 import pytest
 
 from jetlake.errors import ConfigError, LakeError
-from jetlake.lake.iceberg import (
-    IcebergTable,
-    Policy,
-    TableAddress,
-    file_schema,
-    file_system,
-    is_part_of,
-    named_files,
-    open_writer,
-    plan_merges,
-    small_types,
-)
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.columns import file_schema, file_system, open_writer, small_types
+from jetlake.lake.iceberg import IcebergTable, Policy, is_part_of, named_files, plan_merges
 
 COLUMNS = pa.schema(
     [

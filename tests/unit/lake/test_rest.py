@@ -15,7 +15,7 @@ import uvicorn
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError, OAuthError, UnauthorizedError
 
-from jetlake.lake.iceberg import TableAddress
+from jetlake.lake.catalogs import TableAddress
 from jetlake.lake.rest import build_catalog_app
 from jetlake.testing import ports
 

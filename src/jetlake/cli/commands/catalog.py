@@ -30,7 +30,7 @@ async def serve(session: Session, lake: Path, name: str, listen: str, login: boo
     """Serve the tables of the folder LAKE by the read side of the Iceberg REST catalog."""
     import uvicorn
 
-    from jetlake.lake.iceberg import CATALOG_FILE, open_catalog
+    from jetlake.lake.catalogs import CATALOG_FILE, open_catalog
     from jetlake.lake.rest import build_catalog_app
 
     file = (lake if lake.name == CATALOG_FILE else lake / CATALOG_FILE).absolute()

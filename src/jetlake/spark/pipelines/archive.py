@@ -21,7 +21,8 @@ from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
-from jetlake.lake.iceberg import Policy, TableAddress
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.iceberg import Policy
 from jetlake.spark.pipelines.delta_sink import DeltaSink, check_delta_path, compact_delta, read_delta
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import FORMATS, Compacted, FolderSink, compact, finish_compaction, noted_rows

@@ -19,21 +19,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jetlake.errors import SparkError
-from jetlake.lake.iceberg import (
-    IcebergTable,
-    Maintained,
-    Policy,
-    TableAddress,
-    file_schema,
-    file_system,
-    fitted,
-    is_part_of,
-    neighbours,
-    open_writer,
-    require_pyiceberg,
-    small_types,
-    stream_files,
-)
+from jetlake.lake.catalogs import TableAddress, require_pyiceberg
+from jetlake.lake.columns import file_schema, file_system, fitted, open_writer, small_types
+from jetlake.lake.iceberg import IcebergTable, Maintained, Policy, is_part_of, neighbours, stream_files
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.file_system import pattern_of
 from jetlake.spark.pipelines.folder_sink import batch_note

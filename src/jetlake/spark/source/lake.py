@@ -25,7 +25,8 @@ from jetlake.client.tables.message_columns import MessageColumns
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.errors import ConfigError, DataLossError, OffsetError, StreamRecreatedError, UnsupportedStreamError
-from jetlake.lake.iceberg import IcebergTable, TableAddress, stream_files
+from jetlake.lake.catalogs import TableAddress
+from jetlake.lake.iceberg import IcebergTable, stream_files
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.subjects import compile_matcher, is_subset
 from jetlake.spark.options.source_options import SourceOptions, partitions_max, pinned_partitions
