@@ -21,6 +21,8 @@ __all__ = [
     "duration",
     "last_contact",
     "long_duration",
+    "metadata_facts",
+    "optional_duration",
     "plural",
     "print_facts",
     "print_json",
@@ -30,8 +32,10 @@ __all__ = [
     "printable",
     "size",
     "tell",
+    "true_false",
     "version",
     "when",
+    "words",
     "yes_no",
 ]
 
@@ -204,7 +208,7 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
     """List the leader of a stream or consumer in a cluster, and how far each replica is; nothing elsewhere."""
     if cluster is None or not cluster.name:
         return []
-    facts = [("Cluster", cluster.name), ("Leader", cluster.leader or "none (election in progress)")]
+    facts = [("Name", cluster.name), ("Leader", cluster.leader or "none (election in progress)")]
     for replica in cluster.replicas:
         state = "offline" if replica.offline else "current" if replica.current else "not current"
         lag = f", {plural(replica.lag, 'operation')} behind" if replica.lag else ""
@@ -224,6 +228,25 @@ def plural(number: int, noun: str) -> str:
 
 def yes_no(value: bool) -> str:
     return "yes" if value else "no"
+
+
+def true_false(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def words(value: str) -> str:
+    """Write a configuration's word as a title: `by_start_time` becomes `By Start Time`."""
+    return value.replace("_", " ").title()
+
+
+def metadata_facts(metadata: dict[str, str]) -> list[tuple[str, str]]:
+    """List the metadata that users gave, without the server's own."""
+    return [(key, value) for key, value in sorted(metadata.items()) if not key.startswith("_nats.")]
+
+
+def optional_duration(nanoseconds: int) -> str | None:
+    """Write a length of time, None for zero."""
+    return duration(nanoseconds) if nanoseconds > 0 else None
 
 
 def size(number: int) -> str:

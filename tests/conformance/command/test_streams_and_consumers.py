@@ -86,7 +86,7 @@ async def test_copy_edit_and_seal(orders):
     assert "'orders.new' with ORDERS" in overlapping
     await orders.run("pub other.a x -J")
     assert "--force" in await orders.run("stream seal OTHER", status=EXIT_USAGE)
-    assert "Sealed: yes" in await orders.run("stream seal OTHER --force")
+    assert "Sealed: true" in await orders.run("stream seal OTHER --force")
     assert "sealed" in await orders.run("pub other.a x -J", status=EXIT_FAILED)
 
 

@@ -100,7 +100,7 @@ def test_where_a_stream_is_in_its_cluster():
         PeerInfo(name="n3", offline=True, active=2_000_000_000, lag=12),
     )
     assert output.cluster_facts(ClusterInfo(name="C", leader="n1", replicas=replicas)) == [
-        ("Cluster", "C"),
+        ("Name", "C"),
         ("Leader", "n1"),
         ("Replica n2", "current, last contact 0.0s ago"),
         ("Replica n3", "offline, 12 operations behind, last contact 2.0s ago"),

@@ -209,51 +209,83 @@ def print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
         return
     config = info.config
     start = {
-        "by_start_sequence": f"from sequence {config.opt_start_seq}",
-        "by_start_time": f"from {output.when(config.opt_start_time)}",
-    }.get(config.deliver_policy.value, config.deliver_policy.value)
+        "by_start_sequence": f"From Sequence {config.opt_start_seq}",
+        "by_start_time": f"Since {output.when(config.opt_start_time)}",
+    }.get(config.deliver_policy.value, output.words(config.deliver_policy))
+    filters = config.filter_subjects or (config.filter_subject,)
     output.print_facts(
         title,
         {
             "Configuration": [
+                ("Name", info.name),
                 ("Description", config.description),
-                ("Pull Mode", output.yes_no(not config.deliver_subject)),
                 ("Delivery Subject", config.deliver_subject),
-                ("Delivery Queue Group", config.deliver_group),
-                ("Filter Subjects", config.filter_subject or ", ".join(config.filter_subjects)),
+                ("Pull Mode", None if config.deliver_subject else "true"),
+                ("Filter Subject" if len(filters) == 1 else "Filter Subjects", ", ".join(filters)),
                 ("Deliver Policy", start),
-                ("Ack Policy", config.ack_policy.value),
-                ("Ack Wait", output.duration(config.ack_wait) if config.ack_wait else None),
-                ("Backoff", ", ".join(output.duration(wait) for wait in config.backoff)),
-                ("Replay Policy", config.replay_policy.value),
-                ("Maximum Deliveries", output.count(config.max_deliver) if config.max_deliver else None),
-                ("Max Ack Pending", output.count(config.max_ack_pending) if config.max_ack_pending else None),
-                ("Max Waiting Pulls", output.count(config.max_waiting) if config.max_waiting else None),
+                ("Deliver Queue Group", config.deliver_group),
+                ("Ack Policy", output.words(config.ack_policy)),
+                ("Ack Wait", None if config.ack_policy is AckPolicy.NONE else output.duration(config.ack_wait)),
+                ("Replay Policy", output.words(config.replay_policy)),
+                ("Maximum Deliveries", config.max_deliver if config.max_deliver > 0 else None),
                 ("Sampling Rate", config.sample_freq),
-                ("Idle Heartbeat", output.duration(config.idle_heartbeat) if config.idle_heartbeat else None),
-                ("Flow Control", "yes" if config.flow_control else None),
                 (
-                    "Inactive Threshold",
-                    output.duration(config.inactive_threshold) if config.inactive_threshold else None,
+                    "Rate Limit",
+                    f"{output.size(config.rate_limit_bps // 8)} / second" if config.rate_limit_bps else None,
                 ),
-                ("Priority Policy", config.priority_policy.value if config.priority_groups else None),
+                ("Max Ack Pending", output.count(config.max_ack_pending) if config.max_ack_pending > 0 else None),
+                ("Max Waiting Pulls", output.count(config.max_waiting) if config.max_waiting else None),
+                ("Idle Heartbeat", output.optional_duration(config.idle_heartbeat)),
+                ("Flow Control", output.true_false(config.flow_control) if config.deliver_subject else None),
+                ("Headers Only", "true" if config.headers_only else None),
+                ("Inactive Threshold", output.optional_duration(config.inactive_threshold)),
+                ("Max Pull Expire", output.optional_duration(config.max_expires)),
+                ("Max Pull Batch", config.max_batch or None),
+                ("Max Pull MaxBytes", config.max_bytes or None),
+                ("Backoff", ", ".join(output.duration(wait) for wait in config.backoff)),
+                ("Replicas", config.num_replicas or None),
+                ("Memory Storage", "true" if config.mem_storage else None),
+                (
+                    "Paused Until Deadline",
+                    (_paused(info) if info.paused else f"{output.when(config.pause_until)} (passed)")
+                    if config.pause_until
+                    else None,
+                ),
+                ("Priority Policy", output.words(config.priority_policy) if config.priority_groups else None),
                 ("Priority Groups", ", ".join(config.priority_groups)),
-                *((f"Metadata {key}", value) for key, value in config.metadata.items() if not key.startswith("_nats.")),
+                ("Pinned TTL", output.optional_duration(config.priority_timeout)),
             ],
+            "Metadata": output.metadata_facts(config.metadata),
+            "Cluster Information": output.cluster_facts(info.cluster),
             "State": [
                 ("Last Delivered Message", _position(info, info.delivered, "Last delivery")),
                 *(_acks(info) if config.ack_policy is not AckPolicy.NONE else ()),
                 ("Unprocessed Messages", output.count(info.num_pending)),
                 ("Waiting Pulls", None if config.deliver_subject else _waiting(info)),
                 ("Active Interest", _interest(info) if config.deliver_subject else None),
-                ("Paused", f"for {output.duration(info.pause_remaining)}" if info.paused else None),
-                *(
-                    (f"Group {group.group}", f"pinned client {group.pinned_client_id or 'none'}")
-                    for group in info.priority_groups
-                ),
+                ("Paused Until", _paused(info) if info.paused else None),
+                ("Priority Groups", _pinned(info) if config.priority_policy == "pinned_client" else None),
             ],
-            "Replication": output.cluster_facts(info.cluster),
         },
+    )
+
+
+def _paused(info: ConsumerInfo) -> str:
+    """Write when a pause ends, and how long that is, in whole seconds."""
+    left_ns = round(info.pause_remaining / NANOSECONDS_PER_SECOND) * NANOSECONDS_PER_SECOND
+    return f"{output.when(info.config.pause_until)} ({output.duration(left_ns)} remaining)"
+
+
+def _pinned(info: ConsumerInfo) -> str:
+    """Write who is pinned in each group."""
+    return ", ".join(
+        f"{group.group}: "
+        + (
+            f"pinned {group.pinned_client_id} at {output.when(group.pinned_ts)}"
+            if group.pinned_client_id
+            else "No client"
+        )
+        for group in info.priority_groups
     )
 
 
@@ -521,7 +553,7 @@ async def show(session: Session, stream: str | None, name: str | None, no_select
             fail(f"consumer name is missing. List consumers: jetlake consumer ls {stream}", EXIT_USAGE)
         name = await chosen_consumer(js, stream, name)
         found = await (await js.stream(stream)).consumer_info(name)
-    print_info(found, as_json, f"Consumer {stream} > {name}, created {output.when(found.created)}")
+    print_info(found, as_json, f"Information for Consumer {stream} > {name} created {output.when(found.created)}")
 
 
 @consumer.command("report", example="jetlake consumer report ORDERS")

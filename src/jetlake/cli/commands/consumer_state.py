@@ -46,7 +46,7 @@ async def state(session: Session, stream: str | None, name: str | None, no_selec
         return
     delivered, floor = info.delivered, info.ack_floor
     output.print_facts(
-        f"State for Consumer {stream} > {name}",
+        f"State for Consumer {stream} > {name} created {output.when(info.created)}",
         {
             "": [
                 ("Last Delivered Message", _position(delivered.consumer_seq, delivered.stream_seq)),
@@ -58,7 +58,7 @@ async def state(session: Session, stream: str | None, name: str | None, no_selec
                 ("Active Interest", output.yes_no(info.push_bound) if info.config.deliver_subject else None),
                 ("Paused", f"for {output.duration(info.pause_remaining)}" if info.paused else None),
             ],
-            "Replication": output.cluster_facts(info.cluster),
+            "Cluster Information": output.cluster_facts(info.cluster),
         },
     )
 

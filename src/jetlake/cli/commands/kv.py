@@ -167,7 +167,7 @@ def _print_status(status: BucketStatus, as_json: bool, title: str) -> None:
                 ("Bytes", output.size(status.bytes)),
                 ("Last Change", output.when(state.last_ts)),
             ],
-            "Replication": output.cluster_facts(status.stream.cluster),
+            "Cluster Information": output.cluster_facts(status.stream.cluster),
         },
     )
 

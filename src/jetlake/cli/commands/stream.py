@@ -26,7 +26,7 @@ from jetlake.cli.values import DURATION, PAIR, SIZE, edited_config, read_config,
 from jetlake.client.api.config_options import RestoreOptions
 from jetlake.errors import ApiError, ConfigError
 from jetlake.model.encoding.times import ZERO_TIME, parse_time
-from jetlake.model.stream import Placement, StreamConfig, StreamInfo, StreamSourceInfo
+from jetlake.model.stream import Placement, StreamConfig, StreamInfo, StreamSource, StreamSourceInfo
 
 if TYPE_CHECKING:
     from jetlake.client import JetStream
@@ -210,47 +210,94 @@ def print_info(info: StreamInfo, as_json: bool, title: str) -> None:
     if as_json:
         output.print_json(info)
         return
-    config, state = info.config, info.state
+    config, state, copied = info.config, info.state, info.mirror
     output.print_facts(
         title.format(created=output.when(info.created)),
         {
-            "Configuration": [
+            "": [
                 ("Description", config.description),
                 ("Subjects", ", ".join(config.subjects)),
-                ("Retention", config.retention.value),
-                ("Storage", config.storage.value),
                 ("Replicas", config.num_replicas),
-                ("Discard Policy", config.discard.value),
-                ("Acknowledgements", output.yes_no(not config.no_ack)),
-                ("Direct Get", output.yes_no(config.allow_direct)),
-                ("Sealed", "yes" if config.sealed else None),
-                ("Duplicate Window", output.duration(config.duplicate_window)),
+                ("Sealed", "true" if config.sealed else None),
+                ("Storage", output.words(config.storage)),
+                ("Compression", output.words(config.compression) if config.compression != "none" else None),
+                ("Persistence Mode", output.words(config.persist_mode) if config.persist_mode != "default" else None),
+                ("First Sequence", output.count(config.first_seq) if config.first_seq else None),
+                ("Placement Cluster", config.placement.cluster if config.placement else None),
+                ("Placement Tags", ", ".join(config.placement.tags) if config.placement else None),
+            ],
+            "Options": _options(config),
+            "Limits": [
                 ("Maximum Messages", output.count(config.max_msgs)),
-                ("Maximum Per Subject", output.count(config.max_msgs_per_subject)),
+                ("Maximum Per Subject", output.count(config.max_msgs_per_subject or -1)),
                 ("Maximum Bytes", output.size(config.max_bytes)),
                 ("Maximum Age", output.duration(config.max_age) if config.max_age else "unlimited"),
                 ("Maximum Message Size", output.size(config.max_msg_size)),
                 ("Maximum Consumers", output.count(config.max_consumers)),
-                *((f"Metadata {key}", value) for key, value in config.metadata.items() if not key.startswith("_nats.")),
+                ("Consumer Inactive Threshold", output.optional_duration(config.consumer_limits.inactive_threshold)),
+                ("Consumer Max Ack Pending", config.consumer_limits.max_ack_pending or None),
             ],
+            "Metadata": output.metadata_facts(config.metadata),
+            "Replication": [
+                ("Mirror", _origin(config.mirror) if config.mirror else None),
+                ("Sources", "; ".join(map(_origin, config.sources))),
+            ],
+            "Cluster Information": output.cluster_facts(info.cluster),
+            "Mirror Information": _copying(copied) if copied else [],
+            "Source Information": [fact for source in info.sources for fact in _copying(source)],
             "State": [
                 ("Messages", output.count(state.messages)),
                 ("Bytes", output.size(state.bytes)),
+                ("Lost Messages", len(state.lost.msgs or ()) if state.lost else None),
                 ("First Sequence", _sequence(state.first_seq, state.first_ts)),
                 ("Last Sequence", _sequence(state.last_seq, state.last_ts)),
-                ("Deleted Messages", state.num_deleted or None),
-                ("Lost Messages", len(state.lost.msgs or ()) if state.lost else None),
-                ("Subjects", output.count(state.num_subjects)),
+                ("Deleted Messages", output.count(state.num_deleted) if state.num_deleted else None),
                 ("Active Consumers", output.count(state.consumer_count)),
-            ],
-            "Replication": output.cluster_facts(info.cluster),
-            "Copied from": [
-                (f"{kind} {source.name}", _copying(source))
-                for kind, sources in (("Mirror of", (info.mirror,) if info.mirror else ()), ("Source", info.sources))
-                for source in sources
+                ("Number of Subjects", output.count(state.num_subjects) if state.num_subjects else None),
             ],
         },
     )
+
+
+def _options(config: StreamConfig) -> list[tuple[str, str | None]]:
+    """List what a stream does with messages, in the words of `nats`."""
+    transform, again = config.subject_transform, config.republish
+    return [
+        ("Subject Transform", f"{transform.src or '>'} to {transform.dest}" if transform else None),
+        (
+            "Republishing Headers" if again and again.headers_only else "Republishing",
+            f"{again.src} to {again.dest}" if again else None,
+        ),
+        ("Retention", "Work Queue" if config.retention == "workqueue" else output.words(config.retention)),
+        ("Acknowledgments", output.true_false(not config.no_ack)),
+        ("Discard Policy", "New Per Subject" if config.discard_new_per_subject else output.words(config.discard)),
+        ("Duplicate Window", output.duration(config.duplicate_window)),
+        ("Direct Get", "true" if config.allow_direct else None),
+        ("Mirror Direct Get", "true" if config.mirror_direct else None),
+        ("Allows Batch Publish", output.true_false(config.allow_atomic)),
+        ("Allows Fast Batch Publish", "true" if config.allow_batched else None),
+        ("Allows Counters", output.true_false(config.allow_msg_counter)),
+        ("Allows Msg Delete", output.true_false(not config.deny_delete)),
+        ("Allows Per-Message TTL", output.true_false(config.allow_msg_ttl)),
+        ("Allows Purge", output.true_false(not config.deny_purge)),
+        ("Allows Schedules", output.true_false(config.allow_msg_schedules)),
+        ("Subject Delete Markers TTL", output.optional_duration(config.subject_delete_marker_ttl)),
+        ("Allows Rollups", output.true_false(config.allow_rollup_hdrs)),
+    ]
+
+
+def _origin(source: StreamSource) -> str:
+    """Write from where a stream copies, and where it began."""
+    parts = [source.name]
+    if source.opt_start_seq:
+        parts.append(f"Start Seq: {source.opt_start_seq:,}")
+    if source.opt_start_time is not None:
+        parts.append(f"Start Time: {output.when(source.opt_start_time)}")
+    if source.external is not None:
+        parts.append(f"API Prefix: {source.external.api}")
+        if source.external.deliver:
+            parts.append(f"Delivery Prefix: {source.external.deliver}")
+    return ", ".join(parts)
 
 
 def _sequence(sequence: int, stored_at: str) -> str:
@@ -259,10 +306,18 @@ def _sequence(sequence: int, stored_at: str) -> str:
     return text if stored_at == ZERO_TIME else f"{text} @ {output.when(stored_at)}"
 
 
-def _copying(source: StreamSourceInfo) -> str:
-    """Write how far a mirror or source is."""
-    trouble = f", {source.error.description}" if source.error is not None else ""
-    return f"lag {output.count(source.lag)}, {output.last_contact(source.active)}{trouble}"
+def _copying(source: StreamSourceInfo) -> list[tuple[str, str | None]]:
+    """List how far a mirror or source is."""
+    filters = [("Subject Filter", source.filter_subject)] if source.filter_subject else []
+    return [
+        ("Stream Name", source.name),
+        *filters,
+        *(("Subject Filter and Transform", f"{one.src} to {one.dest or one.src}") for one in source.subject_transforms),
+        ("Lag", output.count(source.lag)),
+        ("Last Seen", f"{output.age(source.active / 1e9)} ago" if source.active >= 0 else "never"),
+        ("Ext. API Prefix", source.external.api if source.external else None),
+        ("Error", source.error.description if source.error is not None else None),
+    ]
 
 
 _OVERLAP = 10065
@@ -694,7 +749,7 @@ async def show(session: Session, name: str | None, only_state: bool, no_select: 
         if only_state:
             print_state((await js.stream(name)).cached_info, as_json)
             return
-        print_info((await js.stream(name)).cached_info, as_json, f"Stream {name}, created {{created}}")
+        print_info((await js.stream(name)).cached_info, as_json, f"Information for Stream {name} created {{created}}")
 
 
 @stream.command("subjects", example="jetlake stream subjects ORDERS 'orders.eu.*' --sort name")

@@ -32,7 +32,7 @@ def print_state(info: StreamInfo, as_json: bool) -> None:
         return
     state = info.state
     output.print_facts(
-        f"State for Stream {info.config.name}",
+        f"State for Stream {info.config.name} created {output.when(info.created)}",
         {
             "": [
                 ("Messages", output.count(state.messages)),
@@ -44,7 +44,7 @@ def print_state(info: StreamInfo, as_json: bool) -> None:
                 ("Active Consumers", output.count(state.consumer_count)),
                 ("Number of Subjects", output.count(state.num_subjects)),
             ],
-            "Replication": output.cluster_facts(info.cluster),
+            "Cluster Information": output.cluster_facts(info.cluster),
         },
     )
 
