@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench docs test-pythons release clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench docs test-pythons release try-image clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -87,6 +87,9 @@ docs: setup ## build the site with search into build/site
 	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "docs: build/site/index.html, and as plain text build/site/llms.txt and llms-full.txt"
+
+try-image: setup ## run the Dockerfile's instructions, and the image, without a container engine; as root on Linux
+	@$(BIN)/python tools/try_image.py
 
 clean: ## remove what was built, keeping .venv
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log .import-linter.log

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,12 @@ def test_the_image_starts_the_server_with_its_ports_and_volume():
     assert f"127.0.0.1:{options.http_port}/healthz" in DOCKERFILE
     for source in re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split())
+
+
+def test_the_dockerfile_has_no_fault():
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([linter, PACKAGING / "container" / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_files_of_compose_exist():
@@ -76,6 +84,13 @@ def test_every_metric_of_board_and_alerts_exists():
     queries = [query for _, query, *_ in (*render_monitoring.PANELS, *render_monitoring.ALERTS)]
     used = {name.removesuffix("_bucket") for query in queries for name in re.findall(r"jetlake_\w+", query)}
     assert used <= known
+
+
+def test_no_workflow_has_a_fault():
+    done = subprocess.run(
+        ["node", "lint_workflows.mjs", *WORKFLOWS], cwd=ROOT / "tests" / "js", capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
