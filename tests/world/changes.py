@@ -19,6 +19,7 @@ class Changes:
         self.queue_reads = Reads()
         self.removed = set()
         self.shrinking = Publishes()
+        self.released = Publishes()
         self.objects = {}
         self.pushed = []
 
@@ -26,6 +27,8 @@ class Changes:
         await js.create_stream("BATCH", subjects=["batch.>"], allow_atomic=True)
         queue = await js.create_stream("QUEUE", subjects=["queue.>"], retention="workqueue")
         await queue.create_consumer("pool", ack_wait=2)
+        await js.create_stream("RELEASE", subjects=["release.>"], retention="workqueue", allow_direct=True)
+        await js.create_stream("SINK", subjects=["sink.>"], duplicate_window=3600)
         await js.create_stream("SHRINK", subjects=["shrink.>"])
         await js.create_stream("COPY", mirror="PLAIN")
         await js.create_stream("SUM", sources=["PLAIN", "SHRINK"])
@@ -43,6 +46,7 @@ class Changes:
         await self._verify_removals(js)
         await self._verify_copies(js)
         await self._verify_objects(js)
+        await self._verify_queries(js)
 
     async def _read(self, js, name):
         stream = await js.stream(name)
@@ -70,6 +74,19 @@ class Changes:
         again = await self.setup.drain(stream, "pool")
         self.queue_reads.check_again(again)
         none("messages of a work queue are not delivered", set(stored) - set(again))
+
+    async def _verify_queries(self, js):
+        """What Spark read and released, and what it wrote."""
+        released = await self._read_queue(await js.stream("RELEASE"))
+        self.released.check([(sequence, int(payload)) for sequence, payload in released], kept=False)
+        sunk = [int(payload) for _, payload in await self._read(js, "SINK")]
+        read = set()
+        for query in self.setup.history.queries:
+            stored = [sequence for sequence, _ in (released if query.stream == "RELEASE" else self.setup.stored)]
+            query.check(stored, sunk)
+            read.update(query.read if query.stream == "RELEASE" else ())
+        unread = set(self.released.acknowledged.values()) - read - {sequence for sequence, _ in released}
+        none("messages of a work queue were released unread", unread)
 
     async def _read_queue(self, stream):
         state = (await stream.info(deleted_details=True)).state
@@ -152,6 +169,15 @@ async def queue_work(worker, random):
         number = next(worker.setup.numbers)
         book.begin(number)
         ack = await worker.js.publish(f"queue.{number % 3}", b"%d" % number, msg_id=f"q{number}")
+        book.acked(number, ack.seq)
+
+
+async def publish_to_release(worker, random):
+    book = worker.setup.changes.released
+    for _ in range(random.randrange(1, 10)):
+        number = next(worker.setup.numbers)
+        book.begin(number)
+        ack = await worker.js.publish(f"release.{number % 3}", b"%d" % number, msg_id=f"r{number}")
         book.acked(number, ack.seq)
 
 
@@ -283,6 +309,7 @@ OPERATIONS = [
     (commit_batch, 3),
     (queue_work, 4),
     (work, 4),
+    (publish_to_release, 2),
     (shrink, 3),
     (consume_pinned, 2),
     (read_pushed, 1),

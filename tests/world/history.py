@@ -10,6 +10,7 @@ import os
 from random import Random
 
 from tests.world.book import BrokenPromiseError
+from tests.world.edge import Edge, EdgeWorker, join_servers
 from tests.world.servers import ServerMachine, make_files_small
 from tests.world.threads import BlockingWorker, SparkQuery
 from tests.world.workload import Setup, Worker
@@ -81,15 +82,22 @@ class History:
         world, random = self.world, self.random
         if random.random() < 0.6:
             make_files_small(random)
-        hub = ServerMachine(world, "hub", sync_interval_s=None)
-        self.hub = hub
-        self.servers = [hub]
-        hub.start()
-        self._wait("the server's start", hub.is_ready)
+        has_edge = random.random() < 0.35
+        self.servers = join_servers(world, random) if has_edge else [ServerMachine(world, "hub", sync_interval_s=None)]
+        self.hub = self.servers[0]
+        for server in self.servers:
+            server.start()
+        self._wait("the servers' start", lambda: all(server.is_ready() for server in self.servers))
         self.setup = Setup(self)
+        if has_edge:
+            self.setup.edge = Edge(self.setup)
         self._run_client("setup", self.setup.run)
         for number in range(random.randrange(1, 4)):
             self._start_client(f"c{number}", Worker)
+        if has_edge:
+            self._start_client("e", EdgeWorker)
+            if random.random() < 0.6:
+                self._run_beside("mover", self.setup.edge.move)
         if random.random() < 0.4:
             self._start_thread("b", BlockingWorker)
         if random.random() < 0.4:
@@ -127,7 +135,10 @@ class History:
         return [client for client in self.clients if not client.has_ended and client.name != "spark"]
 
     def _start_client(self, name, kind):
-        client = ClientProcess(self, name, lambda: kind(self, name).run())
+        self._run_beside(name, lambda: kind(self, name).run())
+
+    def _run_beside(self, name, work):
+        client = ClientProcess(self, name, work)
         self.clients.append(client)
         client.start()
 
@@ -184,13 +195,17 @@ class History:
         world = self.world
         # A server learns of connections that were cut in silence by its own pings.
         self._wait("the end of all connections", lambda: not any(server.server.connections for server in self.servers))
-        if links := world.network.open_links():
-            raise BrokenPromiseError(f"connections are left: {[str(link) for link in links]}")
+        machines = {server.machine for server in self.servers}
+        links = world.network.open_links()
+        if left := [str(link) for link in links if not {end.process.machine for end in link.ends} <= machines]:
+            raise BrokenPromiseError(f"connections of clients are left: {left}")
         for server in self.servers:
             server.stop()
         self._wait("the servers' stop", lambda: all(server.has_ended() for server in self.servers))
         world.scheduler.sleep(1)
         self._check_defects()
+        if links := world.network.open_links():
+            raise BrokenPromiseError(f"connections are left: {[str(link) for link in links]}")
         for server in self.servers:
             if handles := server.machine.disk.open_handles():
                 raise BrokenPromiseError(f"{server.name} left {handles} files open")

@@ -26,9 +26,20 @@ world = None
 """The world that this process runs; None outside."""
 
 _EVENT_HANDLES = 1_000_000
+_SPARK = ("spark.source", "spark.sink", "spark.options")
 _LOADED = tuple(
     f"jetlake.{name}"
-    for name in ("protocol", "model", "store", "server", "client", "blocking", "spark.source", "spark.options")
+    for name in (
+        "protocol",
+        "model",
+        "store",
+        "server",
+        "client",
+        "blocking",
+        "spark.source",
+        "spark.sink",
+        "spark.options",
+    )
 )
 _real = {
     "urandom": os.urandom,

@@ -31,7 +31,7 @@ from jetlake.protocol import nuid  # noqa: E402
 from tests.world.history import History  # noqa: E402
 
 _wall = interposed._real["monotonic"]
-SEED_S = 120
+SEED_S = 600
 REACH_SEEDS = 1000
 """So many seeds must reach every rare state that is marked in the sources, by a comment `# sometimes: …`."""
 _kept = []

@@ -1,16 +1,25 @@
 """Clients of the world that block: the blocking client in threads of its user, and a Spark query (driver and tasks)."""
 
 import json
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jetlake.blocking
-from jetlake.errors import InvalidOptionError, JetlakeError
+from jetlake.errors import BatchWrittenError, DataLossError, InvalidOptionError, JetlakeError
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
+from jetlake.spark.sink import writer
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_task
 from jetlake.spark.source.offsets import Offset, read_offset
+from tests.world import interposed
 from tests.world.book import BrokenPromiseError
 
 __all__ = ["BlockingWorker", "SparkQuery"]
+
+_ROWS = StructType([StructField("data", BinaryType())])
 
 
 class BlockingWorker:
@@ -111,67 +120,154 @@ class BlockingWorker:
             message.ack()
 
 
+class TaskContext:
+    """What Spark tells a task: the world's threads are tasks, and each has a context of its own."""
+
+    contexts: ClassVar = {}
+
+    def __init__(self, partition, batch):
+        self.partition = partition
+        self.batch = batch
+
+    @classmethod
+    def get(cls):
+        return cls.contexts.get(interposed.world.scheduler.current)
+
+    def partitionId(self):
+        return self.partition
+
+    def getLocalProperty(self, name):
+        return {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(self.batch)}[name]
+
+
 class SparkQuery:
-    """Spark's part in a streaming query: offsets through JSON, batches in order, retries and restarts."""
+    """Spark's part in a streaming query: offsets through JSON, batches in order, retries and restarts.
+
+    Attributes:
+        stream: what it reads: a stream that stays as it is, or a work queue, of which it releases what is committed.
+        writes: whether it writes what it reads to a stream.
+        read: the sequences of all committed batches.
+    """
 
     def __init__(self, history, name):
         self.history = history
         self.name = name
         self.random = history.chance(name)
+        self.stream = self.random.choice(("PLAIN", "PLAIN", "RELEASE"))
+        self.writes = self.random.random() < 0.6
         self.read = []
+        writer.TaskContext = TaskContext
 
     def run(self):
         """Read batches until the world is calm, and then to the end of the stream."""
         random, world = self.random, self.history.world
         self.history.queries.append(self)
+        servers = {"servers": self.history.hub.url, "retryFor": random.choice(("5s", "60s")), "connectTimeout": "1s"}
         given = {
-            "servers": self.history.hub.url, "stream": "PLAIN", "retryFor": "60s", "connectTimeout": "1s",
+            **servers, "stream": self.stream, "messagesPerPartition": random.choice(("5", "1000")),
             "maxMessagesPerTrigger": str(random.choice((7, 100, 10_000))),
         }  # fmt: skip
         self.options = SourceOptions.of(given)
-        driver = Driver(self.options)
-        offset = Offset(start=str(self.options.starting)).to_json()
-        failures = 0
+        self.sink = SinkOptions.of({**servers, "subject": "sink.x", "publishWindow": random.choice(("8", "4096"))})
+        self.offset = Offset(start=str(self.options.starting)).to_json()
+        self.end, self.batch, failures = None, 0, 0
+        self._restart()
         while True:
             was_calm = self.history.is_calm and not self.history.working()
             try:
-                start = read_offset(offset)
-                end = driver.latest_offset(start)
-                if end == start:
+                if not self._run_batch():
                     if was_calm:
                         return
-                    continue
-                end = json.loads(json.dumps(end.to_json()))
-                sequences = self._batch(driver, offset, end)
-                if random.random() < 0.2:
-                    world.count("spark retries")
-                    driver = Driver(self.options) if random.random() < 0.5 else driver
-                    again = self._batch(driver, offset, end)
-                    if again != sequences:
-                        raise BrokenPromiseError(f"{self.name} read {sequences} and, again, {again}")
-                self.read += sequences
-                offset = end
-                world.count("spark batches")
+                    world.scheduler.sleep(0.01)
             except JetlakeError as error:
+                world.trace(f"{self.name} {error!r}")
                 world.count(f"spark error {type(error).__name__}")
                 failures += 1
-                if failures > 20:
+                if failures > 100 or isinstance(error, (BatchWrittenError, DataLossError)):
                     raise
-                driver = Driver(self.options)
+                self._restart()
                 world.scheduler.sleep(1)
             if random.random() < 0.1:
-                driver = Driver(self.options)
+                self._restart()
 
-    def _batch(self, driver, offset, end):
-        return [
-            sequence
-            for partition in driver.partitions(read_offset(offset), read_offset(end))
-            for messages in read_task(partition, self.options)
-            for sequence in messages.sequence.tolist()
+    def _restart(self):
+        """Begin anew from the checkpoint, as after the death of the driver."""
+        self.driver = Driver(self.options)
+
+    def _run_batch(self):
+        """Run a batch; False when there is nothing to read."""
+        random, world = self.random, self.history.world
+        start = read_offset(self.offset)
+        if self.end is None:
+            end = self.driver.latest_offset(start)
+            if end == start:
+                return False
+            self.end = json.loads(json.dumps(end.to_json()))
+        sequences = self._attempt()
+        while random.random() < 0.2:
+            # The driver died before it noted the batch as committed, or a stage was repeated.
+            world.count("spark retries")
+            if random.random() < 0.5:
+                self._restart()
+            again = self._attempt()
+            if again != sequences:
+                raise BrokenPromiseError(f"{self.name} read {sequences} and, again, {again}")
+        self.read += sequences
+        self.offset, self.end = self.end, None
+        self.batch += 1
+        world.count("spark batches")
+        return True
+
+    def _attempt(self):
+        """Run the tasks of the batch, at the same time, and commit what they wrote."""
+        partitions = self.driver.partitions(read_offset(self.offset), read_offset(self.end))
+        attempt = writer.StreamWriter(_ROWS, self.sink)
+        scheduler = self.history.world.scheduler
+        outcomes = [None] * len(partitions)
+
+        def run(number, partition):
+            TaskContext.contexts[scheduler.current] = TaskContext(number, self.batch)
+            try:
+                sequences = self._read(partition)
+                written = self._write(attempt, sequences) if self.writes else None
+                outcomes[number] = (sequences, written)
+            except Exception as error:
+                outcomes[number] = error
+            finally:
+                del TaskContext.contexts[scheduler.current]
+
+        tasks = [
+            scheduler.current.process.start(lambda number=number, each=each: run(number, each), f"task{number}")
+            for number, each in enumerate(partitions)
         ]
+        for task in tasks:
+            while task.done is not None:
+                task.done.append(scheduler.current)
+                scheduler.wait()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        if self.writes:
+            attempt.commit([written for _, written in outcomes], self.batch)
+            self.history.world.count("spark batches written")
+        return [sequence for sequences, _ in outcomes for sequence in sequences]
 
-    def check(self, stored):
-        """Compare with what the stream holds at the end."""
-        if sorted(self.read) != stored:
-            lost, twice = set(stored) - set(self.read), len(self.read) - len(set(self.read))
-            raise BrokenPromiseError(f"{self.name} read {len(self.read)} of {len(stored)}: lost {lost}, {twice} twice")
+    def _read(self, partition):
+        return [sequence for found in read_task(partition, self.options) for sequence in found.sequence.tolist()]
+
+    def _write(self, attempt, sequences):
+        rows = pa.table({"data": pa.array([b"%d" % sequence for sequence in sequences], pa.binary())})
+        return attempt.write(iter(rows.to_batches(max_chunksize=7)))
+
+    def check(self, stored, sunk):
+        """Compare with what the stream holds at the end, and with what the sink's stream does."""
+        if len(set(self.read)) != len(self.read):
+            raise BrokenPromiseError(f"{self.name} read messages twice")
+        lost = set(stored) - set(self.read)
+        if lost or (self.stream == "PLAIN" and sorted(self.read) != stored):
+            raise BrokenPromiseError(f"{self.name} read {len(self.read)}, {len(stored)} are stored: not read {lost}")
+        if self.stream == "RELEASE" and stored:
+            raise BrokenPromiseError(f"{self.name} read all of a work queue, and {len(stored)} messages are left")
+        if self.writes and sorted(sunk) != sorted(self.read):
+            lost, twice = set(self.read) - set(sunk), len(sunk) - len(set(sunk))
+            raise BrokenPromiseError(f"{self.name} wrote {len(sunk)} of {len(self.read)}: lost {lost}, {twice} twice")

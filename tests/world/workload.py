@@ -25,6 +25,8 @@ class Setup:
         self.ordered = []
         self.values = values.Values(self)
         self.changes = changes.Changes(self)
+        self.edge = None
+        self.stored = []
 
     async def run(self):
         async with jetlake.connect(self.history.hub.url) as nc:
@@ -33,13 +35,15 @@ class Setup:
             await stream.create_consumer("workers", ack_wait=2, max_ack_pending=10_000)
             await self.values.create(js)
             await self.changes.create(js)
+            if self.edge is not None:
+                await self.edge.create(js)
 
     async def verify(self):
         async with jetlake.connect(self.history.hub.url) as nc:
             js = nc.jetstream()
             stream = await js.stream("PLAIN")
             info = await stream.info()
-            stored = await self.read_all(stream, info.state.messages)
+            stored = self.stored = await self.read_all(stream, info.state.messages)
             self.plain.check([(sequence, int(payload)) for sequence, payload in stored])
             self.history.world.count("stored", len(stored))
             again = await self.drain(stream, "workers")
@@ -54,10 +58,10 @@ class Setup:
                     raise BrokenPromiseError(
                         f"ordered read {name} gave {read[at : at + 1]} for {expected[at : at + 1]}"
                     )
-            for query in self.history.queries:
-                query.check([sequence for sequence, _ in stored])
             await self.values.verify(js)
             await self.changes.verify(js)
+            if self.edge is not None:
+                await self.edge.verify(js)
 
     async def read_all(self, stream, count):
         """Return (sequence, payload) of everything in a stream."""
@@ -95,20 +99,29 @@ class Worker:
         self.random = history.chance(name)
         self.errors = []
 
+    @property
+    def url(self):
+        return self.history.hub.url
+
+    @property
+    def operations(self):
+        return OPERATIONS
+
     async def run(self):
         random = self.random
         self.nc = None
         while self.nc is None:
             try:
                 self.nc = await jetlake.connect(
-                    self.history.hub.url, name=self.name, request_timeout=random.choice((0.5, 2, 5)),
+                    self.url, name=self.name, request_timeout=random.choice((0.5, 2, 5)),
                     reconnect_wait=0.05, reconnect_wait_max=1, ping_interval=random.choice((1, 5, 30)),
                     connect_timeout=random.choice((0.5, 2)), on_error=self.errors.append,
                 )  # fmt: skip
             except JetlakeError:
                 await asyncio.sleep(0.1)
         self.js = self.nc.jetstream(publish_window=random.choice((1, 10, 1000)))
-        operations = [(operation, weight) for operation, weight in OPERATIONS if random.random() < 0.7] or OPERATIONS
+        operations = [(operation, weight) for operation, weight in self.operations if random.random() < 0.7]
+        operations = operations or self.operations
         actors = [
             asyncio.create_task(self._act(f"{self.name}.{number}", operations))
             for number in range(random.randrange(1, 4))

@@ -15,6 +15,8 @@ __all__ = ["Machine", "Process", "World"]
 
 _EPOCH_NS = 1_790_000_000_000_000_000
 _TRACE_BYTES = 160
+_SYNC_MAX_S = 2.0
+"""The longest sync, so that one that a calm world finds under way ends before answers are overdue."""
 
 
 class Machine:
@@ -163,8 +165,8 @@ class ProcessDisk:
         if process.world.scheduler.current.process is not process:
             raise OSError(errno.EBADF, "a disk of another process")
         if name in ("sync", "sync_folder"):
-            slow = random.random() < 0.01
-            scheduler.sleep(random.random() * (50 * process.machine.sync_s if slow else process.machine.sync_s))
+            times = 50 if random.random() < 0.01 else 1
+            scheduler.sleep(min(random.random() * times * process.machine.sync_s, _SYNC_MAX_S))
         elif random.random() < 0.1:
             scheduler.sleep(random.randrange(1, 30) / 1e6)
         else:

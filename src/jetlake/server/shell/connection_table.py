@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from random import Random
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.account_table import AccountTable
 from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.connection.peer_connection import hang_up_all
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.statistics import MessageTotals, ServerStatistics
@@ -20,8 +20,6 @@ __all__ = ["ConnectionObserver", "ConnectionTable"]
 _CLOSED_KEPT = 1000
 # Sockets of refused clients that may linger.
 _LINGERING_MAX = 32
-# How long a clean stop waits for its last bytes to be taken.
-_STOP_S = 1.0
 # In lame duck mode connections end at least this often, however long the whole may take.
 _PAUSE_MAX_S = 1.0
 _CONNECTIONS_FULL = "maximum connections exceeded"
@@ -154,15 +152,7 @@ class ConnectionTable:
         """End all connections, and wait a moment for their last bytes to be taken."""
         for connection in list(self.open.values()):
             connection.end(reason="Server Shutdown")
-        loop = self._engine_loop.loop
-        deadline = loop.time() + _STOP_S
-        while self._sockets and loop.time() < deadline:
-            for connection in list(self._sockets):
-                connection.writer.hang_up()
-            await asyncio.sleep(0.002)
-        for connection in list(self._sockets):
-            connection.writer.hang_up(at_once=True)
-        await asyncio.sleep(0)  # the loop tells connections of their end in its next turn
+        await hang_up_all(self._sockets)
 
     async def close_gradually(self, random: Random) -> None:
         """Tell clients that the server enters lame duck mode, and after the grace period end them one by one."""

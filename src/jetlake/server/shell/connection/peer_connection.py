@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jetlake.protocol.encoder import err
 from jetlake.protocol.frames import Frame
@@ -14,7 +14,10 @@ from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
-__all__ = ["PeerConnection"]
+__all__ = ["PeerConnection", "hang_up_all"]
+
+# How long a clean stop waits for the last bytes to be taken.
+_STOP_S = 1.0
 
 
 class PeerConnection(asyncio.Protocol):
@@ -113,3 +116,20 @@ class PeerConnection(asyncio.Protocol):
     @abstractmethod
     def _close(self, reason: str) -> None:
         """Release everything but the socket, which may live a little longer."""
+
+
+async def hang_up_all(sockets: Collection[PeerConnection]) -> None:
+    """Close the sockets of connections that have ended, after a moment for the last bytes; none is left open.
+
+    Args:
+        sockets: the connections with open sockets; a connection leaves them when its socket is gone.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _STOP_S
+    while sockets and loop.time() < deadline:
+        for connection in list(sockets):
+            connection.writer.hang_up()
+        await asyncio.sleep(0.002)
+    for connection in list(sockets):
+        connection.writer.hang_up(at_once=True)
+    await asyncio.sleep(0)  # the loop tells connections of their end in its next turn

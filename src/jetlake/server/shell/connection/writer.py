@@ -204,7 +204,7 @@ class ConnectionWriter:
         self._queued_bytes = 0
 
     def linger(self) -> None:
-        """Close the socket once the peer has had the time to read the last bytes."""
+        """Close the socket once the peer has had the time to read the last bytes; one that takes none is cut off."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -218,9 +218,15 @@ class ConnectionWriter:
             except OSError:
                 transport.abort()  # The client has gone first.
             else:
-                call_later(_LINGER_S, transport.close)
+                call_later(_LINGER_S, self._close_in_time, transport)
         else:
-            transport.close()
+            self._close_in_time(transport)
+
+    def _close_in_time(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        if transport.get_write_buffer_size():
+            # A peer that is gone in silence takes nothing any more, and the system would try for a quarter of an hour.
+            self._engine_loop.loop.call_later(self._settings.options.write_deadline_s, transport.abort)
 
     def hang_up(self, *, at_once: bool = False) -> None:
         """Close the socket; at once = without waiting for bytes that are unwritten."""

@@ -69,6 +69,7 @@ class AcceptedConnections:
         leaf_accounts: the interest of each account.
         domain: this server's JetStream domain; empty = none.
         address: where the listener is reached; empty = at the address that a leaf node connected to.
+        sockets: the leaf connections whose sockets are open.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class AcceptedConnections:
         leaf_accounts: LeafAccounts,
         domain: str,
         address: str,
+        sockets: set[LeafConnection],
     ) -> None:
         self.services = services
+        self.sockets = sockets
         self.listen = listen
         self.leaf_accounts = leaf_accounts
         self.domain = domain
@@ -111,7 +114,6 @@ class AcceptedConnections:
         """End all connections: the server stops."""
         for each in list(self.all):
             each.end(reason="Server Shutdown")
-            each.writer.hang_up()
 
 
 class _State(Enum):
@@ -142,7 +144,7 @@ class AcceptedConnection(LeafConnection):
         self._expiry: Timer | None = None
         self._is_full = False  # of subscriptions, and the log says so
         link = LeafLink(is_hub=True, domain=table.domain, report=services.log.warn)
-        super().__init__(services, number, link)
+        super().__init__(services, number, link, table.sockets)
         table.all.add(self)
 
     def make_parser(self) -> LeafParser:

@@ -43,6 +43,7 @@ class LeafConnection(PeerConnection):
     Args:
         number: the connection's number in logs and monitoring.
         link: what the connection carries once the handshake is over.
+        sockets: the leaf connections whose sockets are open, this one among them until its own is gone.
 
     Attributes:
         reason: why the connection ended; empty while it is open.
@@ -50,8 +51,9 @@ class LeafConnection(PeerConnection):
         was_open: whether a link was open on the connection that has ended.
     """
 
-    def __init__(self, services: ConnectionServices, number: int, link: LeafLink) -> None:
+    def __init__(self, services: ConnectionServices, number: int, link: LeafLink, sockets: set[LeafConnection]) -> None:
         self.link = link
+        self._sockets = sockets
         self.reason = ""
         self.closed = self.was_open = self._is_linked = False
         self.start_ns = services.clock.now_ns()
@@ -81,6 +83,7 @@ class LeafConnection(PeerConnection):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._sockets.add(self)
         self._attach(cast("asyncio.Transport", transport))
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
@@ -93,6 +96,7 @@ class LeafConnection(PeerConnection):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._sockets.discard(self)
         self._close("Client Closed" if exc is None else "Read Error")
         self.writer.detach()
         self._reader.detach()

@@ -53,6 +53,7 @@ class Dialer:
         self.connection: DialledConnection | None = None
         self.services = services = nodes.services
         self.take_number = nodes.take_number
+        self.sockets = nodes.sockets
         self._announcements = announcements
         self._domain = nodes.domain
         self._reconnect_s = nodes.reconnect_s
@@ -82,7 +83,6 @@ class Dialer:
         finally:
             if self.connection is not None:
                 self.connection.end(reason="Server Shutdown")
-                self.connection.writer.hang_up()
 
     def _next_url(self) -> LeafUrl:
         known = [*self._urls, *self._discovered]

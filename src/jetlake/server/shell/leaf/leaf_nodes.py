@@ -9,6 +9,7 @@ from random import Random
 
 from jetlake.server.config.leaf_options import LeafOptions
 from jetlake.server.shell.access.tls import client_context
+from jetlake.server.shell.connection.peer_connection import hang_up_all
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accounts import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
@@ -29,6 +30,7 @@ class LeafNodes:
 
     Attributes:
         listener: accepts leaf nodes; None = nobody does.
+        sockets: the connections whose sockets are open, those that have ended and linger among them.
 
     Raises:
         ConfigError: credentials or certificates cannot be used.
@@ -48,6 +50,7 @@ class LeafNodes:
         self.reconnect_s = options.reconnect_s
         self.random = random
         self.take_number = take_number
+        self.sockets: set[LeafConnection] = set()
         self._loop = services.engine_loop.loop
         self._tasks: list[asyncio.Task[None]] = []
         self._dialers: list[Dialer] = []
@@ -60,7 +63,9 @@ class LeafNodes:
             self._dialers.append(Dialer(self, remote, account, leaf_accounts.of(account)))
         self.listener: LeafListener | None = None
         if options.listen is not None:
-            self.listener = LeafListener(services, options.listen, leaf_accounts, domain, take_number, has_room_beside)
+            self.listener = LeafListener(
+                services, options.listen, leaf_accounts, domain, take_number, has_room_beside, self.sockets
+            )
 
     async def start(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept leaf nodes, and dial all hubs.
@@ -86,12 +91,13 @@ class LeafNodes:
             self.listener.apply_settings()
 
     async def stop(self) -> None:
-        """End all connections, dial no more and accept no more."""
+        """End all connections, dial no more and accept no more; wait a moment for the last bytes to be taken."""
         if self.listener is not None:
             self.listener.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await hang_up_all(self.sockets)
 
     def open(self) -> list[LeafConnection]:
         """List the connections that carry a link."""

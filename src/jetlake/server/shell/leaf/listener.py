@@ -12,6 +12,7 @@ from jetlake.server.config.options import Options
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accepted import AcceptedConnection, AcceptedConnections
 from jetlake.server.shell.leaf.accounts import LeafAccounts
+from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.tls_socket import TlsListening
 
@@ -32,6 +33,7 @@ class LeafListener:
         domain: this server's JetStream domain; empty = none.
         take_number: returns the number of a new connection.
         has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
+        sockets: the leaf connections whose sockets are open.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.
@@ -45,6 +47,7 @@ class LeafListener:
         domain: str,
         take_number: Callable[[], int],
         has_room_beside: Callable[[int], bool],
+        sockets: set[LeafConnection],
     ) -> None:
         self._server_settings = services.settings
         self._listen = listen
@@ -57,7 +60,7 @@ class LeafListener:
         self._listener = TcpListener()
         self._services = structs.replace(services, settings=self.settings)
         self._websocket_services = structs.replace(services, settings=self.websocket_settings)
-        self.connections = AcceptedConnections(services, listen, leaf_accounts, domain, listen.advertise)
+        self.connections = AcceptedConnections(services, listen, leaf_accounts, domain, listen.advertise, sockets)
 
     @property
     def port(self) -> int:

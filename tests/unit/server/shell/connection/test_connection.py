@@ -312,3 +312,19 @@ async def test_a_connection_is_freed_when_monitoring_forgets_it(make_server, con
         assert [reference() for reference in references] == [None] * len(references)
     finally:
         gc.enable()
+
+
+async def test_a_socket_whose_peer_takes_nothing_is_cut_off_in_time(make_server, connect, monkeypatch):
+    client = connect(make_server(write_deadline_s=7.0))
+    await client.take()
+    due = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *given: due.append(given))
+    client.transport.buffered = 5
+    client.connection.end("Stale Connection", reason="Stale Connection")
+    _, close, *arguments = due.pop()
+    close(*arguments)
+    assert (client.transport.closed, client.transport.aborted) == (True, False)
+    delay_s, abort = due.pop()
+    abort()
+    assert delay_s == 7.0
+    assert client.transport.aborted

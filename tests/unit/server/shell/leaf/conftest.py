@@ -37,6 +37,7 @@ class Hub:
         dialer = SimpleNamespace(
             services=services,
             take_number=lambda: 9,
+            sockets=set(),
             first_info_timeout_s=1.0,
             tls_timeout_s=2.0,
             tls_for=lambda _url: (client_context(options.tls), "hub"),
@@ -44,6 +45,7 @@ class Hub:
             encode_connect=lambda _url, info: b'{"to":"%b"}' % info.server_name.encode(),
             accepted=self.infos.append,
         )
+        self.sockets = dialer.sockets
         self.connection = DialledConnection(dialer, options.urls[0], self.link)
         self.transport = Transport(("10.0.0.1", 7422))
         self.connection.connection_made(self.transport)

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jetlake.server.config.leaf_options import LeafTls
+from jetlake.server.shell.connection import peer_connection
 from tests.support.shell import Client
 
 
@@ -112,6 +113,17 @@ async def test_interest_ends_with_the_connection(hub):
         await end.take()
     assert end.account.interest_count == 0
     assert end.announcements._followers == {}
+
+
+async def test_the_socket_of_a_hub_that_takes_nothing_is_cut_off_at_a_stop(hub, monkeypatch):
+    monkeypatch.setattr(peer_connection, "_STOP_S", 0.0)
+    end = await hub().join()
+    end.connection.end(reason="Stale Connection")
+    assert end.sockets == {end.connection}
+    await peer_connection.hang_up_all(end.sockets)
+    assert end.transport.aborted
+    end.connection.connection_lost(None)
+    assert not end.sockets
 
 
 async def test_later_infos_are_passed_on(hub):
