@@ -526,6 +526,18 @@ async def test_a_bucket_and_a_store_are_made_and_a_file_uploaded(boss, tab):
     await tab.get_by_text("jetlake object put FILES FILE").wait_for()
 
 
+async def test_an_alert_has_the_way_out(boss, tab, monkeypatch):
+    monkeypatch.setattr("jetlake.dashboard.watching.attention.STUCK_S", 0.0)
+    await boss.create_consumer("ORDERS", "worker")
+    await boss.publish("orders.new", b"1")
+    await tab.get_by_text("jetlake consumer why ORDERS worker").wait_for()
+    await tab.get_by_role("button", name="Delete the consumer").click()
+    await tab.get_by_text("jetlake consumer rm ORDERS worker --force").wait_for()
+    await tab.get_by_role("button", name="Delete consumer worker of ORDERS").click()
+    await tab.get_by_text("Deleted consumer worker of ORDERS.").wait_for()
+    await tab.get_by_text("No consumer is stuck").wait_for()
+
+
 async def test_a_slash_goes_to_the_search(boss, tab):
     await tab.get_by_role("link", name="ORDERS").wait_for()
     await tab.keyboard.press("/")
@@ -588,7 +600,11 @@ async def test_a_consumer_that_was_stuck_before_the_login_is_shown_with_the_firs
     async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
         js = client.jetstream()
         await js.create_consumer("ORDERS", "worker")
+        # A mirror reads through a consumer of the server's own, which nobody lists.
+        await js.create_stream("COPY", mirror="ORDERS")
         await js.publish("orders.new", b"1")
+        while not (await (await js.stream("COPY")).info()).state.messages:
+            await asyncio.sleep(0.01)
     monkeypatch.setattr(watched_accounts, "time", Earlier)
     await shop.pages._watch_accounts()  # as the server does after its start
     shop.pages._watching.cancel()
@@ -597,6 +613,11 @@ async def test_a_consumer_that_was_stuck_before_the_login_is_shown_with_the_firs
     view = (await page.get("/api/view?page=connections")).json()
     assert [(one["state"], one["consumer"]) for one in view["board"]["attention"]] == [("stuck", "worker")]
     assert view["page"]["rows"]  # connections are known
+    assert view["board"]["storage_max"] > 0 and view["board"]["slow_consumers"] == 0
+    (reason,) = (await page.get("/api/view?page=consumer&stream=ORDERS&consumer=worker")).json()["page"]["reasons"]
+    assert reason == "no fetch or consume is waiting, so no client requests the pending messages (1)"
+    charts = (await page.get("/api/view?page=streams")).json()["page"]["charts"]
+    assert len([value for value in charts["pending"]["mean"] if value == 1.0]) > 1  # also from before the login
     # Another account's history is not there, and what a user may not list has none.
     await page.login("else", "where")
     view = (await page.get("/api/view")).json()

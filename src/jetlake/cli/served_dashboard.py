@@ -104,7 +104,13 @@ class _ServedDashboard:
             return None
         folder = self._server.jetstream_folder
         history = HistoryFile(Path(folder).parent / HISTORY) if folder else None
-        collector = Collector(ServerApi(client), connections=self._connections, health=self._health, history=history)
+        collector = Collector(
+            ServerApi(client),
+            connections=self._connections,
+            health=self._health,
+            variables=self._variables,
+            history=history,
+        )
         await collector.start()
         self._collector = collector
         return collector
@@ -129,7 +135,9 @@ class _ServedDashboard:
         connection = self._server.connections.get(api.client.server_info.client_id)
         account = "" if connection is None else connection.session.account.name
         before = None if self._accounts is None else self._accounts.boards.get(account)
-        return Collector(api, connections=self._connections, health=self._health, before=before)
+        return Collector(
+            api, connections=self._connections, health=self._health, variables=self._variables, before=before
+        )
 
     async def _connections(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.connection_reports import connections_report
@@ -142,6 +150,15 @@ class _ServedDashboard:
         from jetlake.server.shell.monitoring.query import Query
 
         return (await self._server.engine_loop.carry_out(health_report(self._server, Query(""))))[1]
+
+    async def _variables(self) -> dict[str, Any] | None:
+        """Return what the pages show of `/varz`, without counting the messages of every connection."""
+        from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
+
+        known: dict[str, Any] = {"slow_consumers": self._server.statistics.slow_consumers}
+        if self._server.engine is not None:
+            known["jetstream"] = {"config": jetstream_settings(self._server), "stats": jetstream_usage(self._server)}
+        return known
 
 
 def _import_watching() -> None:

@@ -106,7 +106,8 @@ def _infos(jetstream: JetStream) -> Generator[None, None, list[tuple[StreamInfo,
         if stream is None:
             continue  # deleted since
         consumers: list[ConsumerInfo] = []
-        for consumer_name in list(stream.consumers):
+        # As the API lists them: without those of the server itself, which feed mirrors.
+        for consumer_name in (yield from stream.consumer_names.get()):
             if (consumer := stream.consumers.get(consumer_name)) is not None:
                 consumers.append(consumer.info())
             yield

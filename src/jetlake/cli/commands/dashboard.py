@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Address to listen on."
 )
-@click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
+@click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections, health and disk.")
 @click.option("--login", is_flag=True, help="Let users of the server log in, and change what their permissions allow.")
 @click.option("--host-name", "hosts", multiple=True, help="A host name that browsers may use for the page.")
 @click.option(
@@ -34,7 +34,7 @@ async def dashboard(
     import uvicorn
 
     from jetlake.dashboard.app import build_app
-    from jetlake.dashboard.watching.collector import Collector, HistoryFile, connections_of, health_of
+    from jetlake.dashboard.watching.collector import Collector, HistoryFile, connections_of, health_of, variables_of
     from jetlake.dashboard.watching.server_api import ServerApi
 
     # Before anything is asked of the server: a port that is taken is told at once.
@@ -45,6 +45,7 @@ async def dashboard(
             ServerApi(client, session.target.domain),
             connections=connections_of(monitor) if monitor else None,
             health=health_of(monitor) if monitor else None,
+            variables=variables_of(monitor) if monitor else None,
             history=HistoryFile(history) if history else None,
         )
         await collector.start()

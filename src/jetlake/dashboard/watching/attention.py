@@ -1,13 +1,14 @@
-"""What a person should look at: consumers that are stuck or fall behind, streams that are full or lost messages."""
+"""What a person should look at, and what to do: consumers that are stuck or fall behind, streams that are full."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Literal
 
 import msgspec
 
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
 from jetlake.model.enums import AckPolicy, DiscardPolicy
 from jetlake.model.stream import StreamInfo, StreamSourceInfo
 
@@ -16,7 +17,9 @@ __all__ = [
     "BEHIND_SAMPLES_MIN",
     "STUCK_S",
     "Finding",
+    "Remedy",
     "Standstill",
+    "command_line",
     "consumer_finding",
     "health_finding",
     "messages",
@@ -35,6 +38,14 @@ FULL_SHARE = 0.9
 """A stream that refuses new messages when it is full is reported from this share of a limit on."""
 
 
+class Remedy(msgspec.Struct, frozen=True):
+    """A change that a button offers; the dashboard shows what it does before it runs."""
+
+    title: str
+    kind: str
+    arguments: dict[str, Any]
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing to look at: `bad` needs attention now, `warn` soon."""
 
@@ -46,6 +57,11 @@ class Finding(msgspec.Struct, frozen=True):
     consumer: str = ""
     weight: int = 0
     """How many messages it is about; of two findings of one level the heavier comes first."""
+    advice: str = ""
+    """What to do, in a sentence."""
+    command: str = ""
+    """A command that says more about it."""
+    remedy: Remedy | None = None
 
 
 class Standstill:
@@ -87,18 +103,33 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
     if _is_left_behind(info):
         return None
     if standstill_s >= STUCK_S and info.num_pending:
-        return _found(info, *_why_stuck(info))
+        return _stuck(info)
     if standstill_s >= STUCK_S and info.num_ack_pending:
         seconds = int(standstill_s)
         return _found(
-            info, "warn", "unacked", f"{messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s"
+            info,
+            "warn",
+            "unacked",
+            f"{messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s",
+            f"The client holds them: it acknowledges none, or works longer. {_redelivery(info)}",
         )
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
         grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
-        return _found(info, "warn", "behind", f"falling behind: pending grew {grown} in the last five minutes")
+        return _found(
+            info,
+            "warn",
+            "behind",
+            f"falling behind: pending grew {grown} in the last five minutes",
+            "Start more clients of this consumer, or let each fetch larger batches.",
+        )
     if info.num_redelivered:
-        text = f"{messages(info.num_redelivered)} redelivered and not yet acknowledged"
-        return _found(info, "warn", "redelivering", text)
+        return _found(
+            info,
+            "warn",
+            "redelivering",
+            f"{messages(info.num_redelivered)} redelivered and not yet acknowledged",
+            f"A client fails on them, or acknowledges too late. {_redelivery(info)}",
+        )
     return None
 
 
@@ -109,23 +140,47 @@ def _is_left_behind(info: ConsumerInfo) -> bool:
     return not config.durable_name and config.ack_policy is AckPolicy.NONE and not is_read
 
 
-def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
-    """Return level, word and sentence for a consumer whose pending messages are not delivered."""
+def _stuck(info: ConsumerInfo) -> Finding:
+    """Return why pending messages are not delivered, and the way out."""
     waits = f"{messages(info.num_pending)} pending"
     limit = info.config.max_ack_pending
+    where = {"stream": info.stream_name, "consumer": info.name}
+    delete = Remedy("Delete the consumer", "consumer.delete", where)
     if info.paused:
-        return "warn", "paused", f"paused, {waits}"
+        remedy = Remedy("Resume", "consumer.resume", where)
+        return _found(
+            info, "warn", "paused", f"paused, {waits}", "Resume it, or wait for the end of the pause.", remedy
+        )
     if info.config.deliver_subject and not info.push_bound:
-        return "bad", "stuck", f"no active subscriber, {waits}"
+        advice = f"Start the client that subscribes to {info.config.deliver_subject}, or delete a consumer without use."
+        return _found(info, "bad", "stuck", f"no active subscriber, {waits}", advice, delete)
     if 0 < limit <= info.num_ack_pending:
-        return (
+        options = {"max_ack_pending": 2 * limit}
+        return _found(
+            info,
             "bad",
             "stuck",
             f"max_ack_pending of {limit:,} reached, {waits}: a client does not acknowledge",
+            f"Acknowledge what was delivered. {_redelivery(info)} Raise the limit only for work that takes long.",
+            Remedy(f"Raise the limit to {2 * limit:,}", "consumer.edit", {**where, "options": options}),
         )
     if not info.config.deliver_subject and not info.num_waiting:
-        return "bad", "stuck", f"no pull requests, {waits}"
-    return "bad", "stuck", f"not delivering, {waits}"
+        advice = "Start a client that fetches from it, or delete a consumer without use."
+        return _found(info, "bad", "stuck", f"no pull requests, {waits}", advice, delete)
+    if any(group.pinned_client_id for group in info.priority_groups):
+        advice = "Only the pinned client gets messages, and it takes none: unpin it, and another one gets its turn."
+        return _found(
+            info, "bad", "stuck", f"not delivering, {waits}", advice, Remedy("Unpin", "consumer.unpin", where)
+        )
+    return _found(info, "bad", "stuck", f"not delivering, {waits}", "Clients wait for messages and get none.")
+
+
+def _redelivery(info: ConsumerInfo) -> str:
+    """Say when messages without an ack come again."""
+    if info.config.ack_policy is AckPolicy.NONE or info.config.ack_wait <= 0:
+        return ""
+    wait = info.config.backoff[0] if info.config.backoff else info.config.ack_wait
+    return f"Without an ack within {format_duration(wait)} they are delivered again."
 
 
 def _rises(pending: list[float]) -> bool:
@@ -136,7 +191,10 @@ def _rises(pending: list[float]) -> bool:
 def health_finding(health: dict[str, Any] | None) -> Finding | None:
     """Return what the server's `/healthz` complains of: a failing disk, lost messages, streams that can't be opened."""
     error = (health or {}).get("error")
-    return Finding("bad", "unhealthy", str(error)) if error else None
+    if not error:
+        return None
+    advice = "See the server's log, and check disk and store."
+    return Finding("bad", "unhealthy", str(error), advice=advice, command=command_line("doctor"))
 
 
 def stream_finding(info: StreamInfo) -> Finding | None:
@@ -144,40 +202,77 @@ def stream_finding(info: StreamInfo) -> Finding | None:
     config, state = info.config, info.state
     if state.lost is not None and state.lost.msgs:
         text = f"{messages(len(state.lost.msgs))} could not be read from disk and are lost"
-        return Finding("bad", "lost", text, config.name)
+        advice = "Restore the stream from a backup, or publish them again."
+        return Finding(
+            "bad", "lost", text, config.name, advice=advice, command=command_line("stream", "info", config.name)
+        )
     copies = (info.mirror, *info.sources) if info.mirror is not None else info.sources
     for copy in copies:
         finding = _copy_finding(config.name, copy)
         if finding is not None:
             return finding
     if config.discard is DiscardPolicy.NEW:
-        for limit, held, what in (
-            (config.max_msgs, state.messages, "messages"),
-            (config.max_bytes, state.bytes, "bytes"),
+        for option, limit, held, what in (
+            ("max_msgs", config.max_msgs, state.messages, "messages"),
+            ("max_bytes", config.max_bytes, state.bytes, "bytes"),
         ):
             if limit > 0 and held >= limit * FULL_SHARE:
                 full = held >= limit
                 text = f"{held:,} of {limit:,} {what}: " + (
                     "new messages are rejected" if full else "new messages will be rejected soon"
                 )
-                return Finding("bad" if full else "warn", "full" if full else "nearly full", text, config.name)
+                doubled = {"stream": config.name, "options": {option: 2 * limit}}
+                return Finding(
+                    "bad" if full else "warn",
+                    "full" if full else "nearly full",
+                    text,
+                    config.name,
+                    advice="Raise the limit, or purge what nobody needs.",
+                    command=command_line("stream", "report"),
+                    remedy=Remedy(f"Raise the limit to {2 * limit:,} {what}", "stream.edit", doubled),
+                )
     return None
 
 
 def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
     """Return what is wrong with a mirror or source."""
     if copy.error is not None:
-        return Finding("bad", "not copying", f"copying from {copy.name} fails: {copy.error.description}", stream)
+        text = f"copying from {copy.name} fails: {copy.error.description}"
+        advice = f"Check that {copy.name} exists and that this server may read it."
+        return Finding(
+            "bad", "not copying", text, stream, advice=advice, command=command_line("stream", "info", stream)
+        )
     if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
         text = f"{messages(copy.lag)} of {copy.name} are not copied yet, and the origin does not respond"
-        return Finding("bad", "not copying", text, stream, weight=copy.lag)
+        advice = "Check that the server of the origin runs and is connected."
+        command = command_line("stream", "info", stream)
+        return Finding("bad", "not copying", text, stream, weight=copy.lag, advice=advice, command=command)
     return None
 
 
-def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: str) -> Finding:
-    return Finding(level, state, text, info.stream_name, info.name, info.num_pending + info.num_ack_pending)
+def _found(
+    info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: str, advice: str, remedy: Remedy | None = None
+) -> Finding:
+    # What is only known of pull consumers is asked for pull consumers.
+    command = "info" if info.config.deliver_subject else "why"
+    return Finding(
+        level,
+        state,
+        text,
+        info.stream_name,
+        info.name,
+        info.num_pending + info.num_ack_pending,
+        advice,
+        command_line("consumer", command, info.stream_name, info.name),
+        remedy,
+    )
 
 
 def messages(number: int) -> str:
     """Return a number of messages in words."""
     return f"{number:,} message" + ("" if number == 1 else "s")
+
+
+def command_line(*words: str) -> str:
+    """Return a `jetlake` command as it is typed."""
+    return shlex.join(["jetlake", *words])

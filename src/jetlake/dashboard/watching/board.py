@@ -7,6 +7,7 @@ sampled has ack times, and only one that exists is reported for messages that ra
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
 from collections import Counter, OrderedDict, deque
@@ -17,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from jetlake.dashboard.watching.attention import Finding, health_finding, messages
+from jetlake.dashboard.watching.attention import Finding, command_line, health_finding, messages
 from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, Totals, percentiles_ms
 from jetlake.dashboard.watching.timeline import HISTORY_S, LONG_MAX, Timelines, newest_s
@@ -50,6 +51,16 @@ PIPELINES_MAX = 64
 """How many pipelines are shown; the one that has been silent longest makes room."""
 FINDINGS_MAX = 10
 """How many findings are shown, the worst first, beside the number of all."""
+COMPARISONS_MAX = 20
+"""How many samples are compared with those of a board that saw more before, to take over its sums."""
+SHARES_MAX = 5
+"""How many streams and consumers are drawn beside each other, those with the most."""
+FLOW_MIN = 0.05
+"""Messages per second from which on a stream is drawn among the busiest."""
+DISK_SHARE = 0.9
+"""A store is reported from this share of its limit on."""
+SLOW_S = 600.0
+"""How long a client that was cut off for reading too slowly is reported."""
 DEATHS_S = 600.0
 """How long messages that ran out of deliveries are reported."""
 PIPELINE_SILENT_S = 600.0
@@ -159,6 +170,7 @@ class Board:
         self._before = before
         self._totals = Totals(self._timelines)
         self._has_totals = False
+        self._comparisons_left = COMPARISONS_MAX
         self._denials: dict[str, str] = {}
         self._histories = histories or {}
         # By stream and consumer, the one that was sampled last at the end.
@@ -170,6 +182,9 @@ class Board:
         self.server: dict[str, Any] = {"connected": False}
         self.connections: dict[str, Any] | None = None
         self.health: dict[str, Any] | None = None
+        self._variables: dict[str, Any] | None = None
+        # When the number of clients that were too slow grew, and by how many.
+        self._slow: deque[tuple[float, int]] = deque(maxlen=ADVISORIES_MAX)
 
     def observe_streams(self, infos: Iterable[StreamInfo], time_s: float, gap_s: float = math.inf) -> None:
         """Record the state of streams.
@@ -228,13 +243,17 @@ class Board:
         """Record the sums of what was observed: once a sample, when all of it is."""
         if not self._has_totals:
             self._has_totals = True
-            # The sums of a board that sees more are not for this one's reader.
-            if self._before is not None and self._before.names() == self.names():
-                self._totals.series.take_over(self._before._totals.series)
             kept = self._histories.pop(_TOTALS, None)
             if kept is not None:
                 with suppress(ValueError):
                     self._totals.series.load(kept["series"])
+        # The sums of a board that sees more are not for this one's reader. One that was looked at a few seconds ago
+        # may only miss what is new or have what is gone, so it is compared a few times.
+        if self._before is not None and self._comparisons_left:
+            self._comparisons_left -= 1
+            if self._before.names() <= self.names():
+                self._comparisons_left = 0
+                self._totals.series.take_over(self._before._totals.series)
         consumers = [row for rows in self._consumers.values() for row in rows.values()]
         self._totals.observe(self._streams.values(), consumers, time_s, gap_s)
 
@@ -243,7 +262,24 @@ class Board:
         shown = self._totals.series
         rates = [row.delivered.known for ones in self._consumers.values() for row in ones.values()]
         known = [rate for rate in rates if rate is not None]
-        return {"charts": shown.windows(listing.range, time_s), "delivered": round(sum(known), 1) if known else None}
+        return {
+            "charts": shown.windows(listing.range, time_s),
+            "delivered": round(sum(known), 1) if known else None,
+            "busiest": [
+                {"stream": row.info.config.name, **row.series.spark("published", time_s, listing.range)}
+                for row in heapq.nlargest(SHARES_MAX, self._streams.values(), key=lambda row: row.flow)
+                if row.flow >= FLOW_MIN
+            ],
+            "lagging": [
+                {"stream": row.stream, "consumer": row.info.name, **row.series.spark("pending", time_s, listing.range)}
+                for row in heapq.nlargest(
+                    SHARES_MAX,
+                    (one for ones in self._consumers.values() for one in ones.values()),
+                    key=lambda row: row.info.num_pending,
+                )
+                if row.info.num_pending
+            ],
+        }
 
     def names(self) -> set[tuple[str, str]]:
         """Return the streams and consumers that were seen, each with when it was made."""
@@ -253,6 +289,45 @@ class Board:
             for stream, rows in self._consumers.items()
             for name, row in rows.items()
         }
+
+    def observe_server(self, variables: dict[str, Any] | None, time_s: float) -> None:
+        """Record what `/varz` says; None = not known."""
+        if variables is None:
+            return
+        before, self._variables = self._variables, variables
+        if before is not None:
+            more = _whole(variables.get("slow_consumers")) - _whole(before.get("slow_consumers"))
+            if more > 0:
+                self._slow.append((time_s, more))
+
+    def _storage(self) -> tuple[int | None, int]:
+        """Return the bytes on disk, of the server or of an account with its own limit, and the limit (0 = none)."""
+        own, own_limit = self.account.get("storage"), self.account.get("max_storage", 0)
+        if own_limit > 0 or self._variables is None:
+            return own, max(own_limit, 0)
+        jetstream = self._variables.get("jetstream")
+        jetstream = jetstream if isinstance(jetstream, dict) else {}
+        stats, config = jetstream.get("stats"), jetstream.get("config")
+        if not isinstance(stats, dict) or not isinstance(config, dict):
+            return own, 0
+        return _whole(stats.get("storage")), _whole(config.get("max_storage"))
+
+    def _server_findings(self, time_s: float) -> list[Finding]:
+        """Return what is wrong with the server rather than with a stream or consumer."""
+        found = []
+        stored, most = self._storage()
+        if stored is not None and 0 < most * DISK_SHARE <= stored:
+            text = f"{stored:,} of {most:,} bytes of storage are used: a full store rejects new messages"
+            advice = "Raise the limit of the server or account, or purge what nobody needs."
+            found.append(Finding("bad", "disk", text, advice=advice, command=command_line("stream", "report")))
+        slow = sum(number for seen_s, number in self._slow if time_s - seen_s < SLOW_S)
+        if slow:
+            clients = "1 client was" if slow == 1 else f"{slow:,} clients were"
+            text = f"{clients} disconnected in the last ten minutes for reading too slowly"
+            advice = "Give these clients less work for each message, more of them, or pull consumers."
+            command = command_line("server", "report", "connections")
+            found.append(Finding("warn", "slow", text, advice=advice, command=command))
+        return found
 
     def observe_denial(self, stream: str, reason: str) -> None:
         """Record that the consumers of a stream may not be listed."""
@@ -388,6 +463,9 @@ class Board:
             "attention": msgspec.to_builtins(findings[:FINDINGS_MAX]),
             "attention_total": len(findings),
             "unknown": self._count_unknown(),
+            "storage": self._storage()[0],
+            "storage_max": self._storage()[1],
+            "slow_consumers": None if self._variables is None else _whole(self._variables.get("slow_consumers")),
             "totals": {
                 "streams": len(self._streams),
                 "messages": sum(row.info.state.messages for row in rows),
@@ -416,12 +494,20 @@ class Board:
         found = [health_finding(self.health), *(row.finding for row in self._streams.values())]
         found += [row.finding for rows in self._consumers.values() for row in rows.values()]
         found += self._deaths(time_s)
+        found += self._server_findings(time_s)
         if self._denials:
             streams = "1 stream" if len(self._denials) == 1 else f"{len(self._denials):,} streams"
             reason = next(iter(self._denials.values()))
-            found.append(Finding("warn", "denied", f"consumers of {streams} can't be listed: {reason}"))
+            text = f"consumers of {streams} can't be listed: {reason}"
+            advice = "Allow the user to publish to $JS.API.CONSUMER.LIST.*."
+            found.append(Finding("warn", "denied", text, advice=advice))
         found += [
-            Finding("bad", "failed", f"pipeline {report.get('name') or report['id']} failed" + _reason(report))
+            Finding(
+                "bad",
+                "failed",
+                f"pipeline {report.get('name') or report['id']} failed" + _reason(report),
+                advice="The page of pipelines has the whole reason; started again, it resumes where it was.",
+            )
             for report in self._pipelines.values()
             if report.get("state") == "failed"
         ]
@@ -441,6 +527,8 @@ class Board:
                 f"{messages(number)} reached max_deliver",
                 stream,
                 consumer,
+                advice="They come no more. The events name their sequences; from now on, collect such messages.",
+                command=command_line("pipeline", "dead-letters", stream),
             )
             for (stream, consumer), number in numbers.items()
             if consumer in self._consumers.get(stream, {})
@@ -506,6 +594,11 @@ class Board:
 def _cut(text: str, most: int) -> str:
     """Return a text of at most `length` characters, the last of which is an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _whole(value: Any) -> int:
+    """Return a number of a report; 0 for anything else."""
+    return value if isinstance(value, int) else 0
 
 
 def _reason(report: dict[str, Any]) -> str:

@@ -49,6 +49,7 @@ class Collector:
         interval_s: time between samples while a page is open.
         connections: gives what `/connz` says, when the server's monitoring is known.
         health: gives what `/healthz` says, the same.
+        variables: gives what `/varz` says, the same.
         history: where the history is kept from one run to the next; None = nowhere.
         before: a board of the same account that has been fed for longer, from which this one goes on.
     """
@@ -60,6 +61,7 @@ class Collector:
         interval_s: float = 1.0,
         connections: Report | None = None,
         health: Report | None = None,
+        variables: Report | None = None,
         history: HistoryFile | None = None,
         before: Board | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class Collector:
         self._interval_s = interval_s
         self._connections = connections
         self._health = health
+        self._variables = variables
         self._history = history
         self._turn = 0
         self._seen_s = 0.0
@@ -160,7 +163,12 @@ class Collector:
 
     async def _ask_all(self) -> None:
         account = await self.api.ask("INFO", None, replies.AccountInfoReply)
-        self.board.account = {"consumers": account.consumers, "streams": account.streams}
+        self.board.account = {
+            "consumers": account.consumers,
+            "streams": account.streams,
+            "storage": account.storage,
+            "max_storage": account.limits.max_storage,
+        }
         gap_s = GAP_FACTOR * max(self._between_s, UNWATCHED_S)
         await self._ask_streams(gap_s)
         names = self.board.stream_names()
@@ -180,6 +188,8 @@ class Collector:
             self.board.connections = await self._connections()
         if self._health is not None:
             self.board.health = await self._health()
+        if self._variables is not None:
+            self.board.observe_server(await self._variables(), time.time())
 
     def _next_streams(self, names: list[str]) -> list[str]:
         if len(names) <= STREAMS_PER_SAMPLE:
@@ -246,8 +256,15 @@ class Collector:
         return {**(self.board.stream(stream, listing, time.time()) or known), "subjects_held": held}
 
     async def consumer(self, stream: str, consumer: str, listing: Listing) -> dict[str, Any] | None:
-        """Return one consumer; None when there is none."""
-        return self.board.consumer(checked_name(stream), checked_name(consumer), listing, time.time())
+        """Return one consumer, with the server's reasons when something is wrong with it; None when there is none."""
+        known = self.board.consumer(checked_name(stream), checked_name(consumer), listing, time.time())
+        if known is None or known["finding"] is None or known["kind"] == "push":
+            return known
+        try:
+            explained = await (await self.api.jetstream.consumer(stream, consumer)).explain()
+        except JetlakeError:
+            return known  # deleted meanwhile, or away: the latest that was seen
+        return {**known, "reasons": [reason.text for reason in explained.reasons]}
 
 
 _VERSION = 1
@@ -319,6 +336,15 @@ def health_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]
         InvalidOptionError: not an http address.
     """
     return _asking(monitor_url, "/healthz")
+
+
+def variables_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
+    """Return a function that gives what `/varz` says now, None when it does not answer.
+
+    Raises:
+        InvalidOptionError: not an http address.
+    """
+    return _asking(monitor_url, "/varz")
 
 
 def _asking(monitor_url: str, page: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:

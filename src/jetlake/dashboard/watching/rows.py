@@ -22,6 +22,8 @@ __all__ = ["ConsumerRow", "StreamRow", "Totals", "percentiles_ms"]
 
 SUBJECTS_SHOWN = 100
 """How many subjects of a stream a table lists; its configuration has all of them."""
+_FLOW_SHARE = 0.1
+"""How much one sample counts in the flow of a stream."""
 _EMPTY: dict[str, Any] = {"start": 0, "step": 1, "mean": [], "high": []}
 
 
@@ -47,10 +49,10 @@ class _Series:
     def windows(self, name: str, now_s: float) -> dict[str, Any]:
         return {what: _EMPTY if line is None else line.window(name, now_s) for what, line in self.lines.items()}
 
-    def spark(self, what: str, now_s: float) -> dict[str, Any]:
-        """Return the last five minutes for a small chart."""
+    def spark(self, what: str, now_s: float, name: str = LIVE) -> dict[str, Any]:
+        """Return the means of a range, the last five minutes by default."""
         line = self.lines[what]
-        window = _EMPTY if line is None else line.window(LIVE, now_s)
+        window = _EMPTY if line is None else line.window(name, now_s)
         return {"start": window["start"], "step": window["step"], "mean": window["mean"]}
 
     def means(self, what: str, now_s: float) -> list[float]:
@@ -103,17 +105,20 @@ class Totals:
 class StreamRow:
     """One stream."""
 
-    __slots__ = ("finding", "info", "published", "series")
+    __slots__ = ("finding", "flow", "info", "published", "series")
 
     def __init__(self, info: StreamInfo, timelines: Timelines) -> None:
         self.info = info
         self.finding: Finding | None = None
         self.published = Rate()
+        self.flow = 0.0
+        """The rate of the last samples together: who is busiest does not change with each."""
         self.series = _Series(timelines, ("published", "messages"))
 
     def take_over(self, other: StreamRow) -> None:
         """Go on where another watch of the same stream is."""
         self.published.take_over(other.published)
+        self.flow = other.flow
         self.series.take_over(other.series)
 
     def observe(self, info: StreamInfo, time_s: float, gap_s: float) -> None:
@@ -122,6 +127,7 @@ class StreamRow:
         self.finding = stream_finding(info)
         is_known = self.published.read(info.state.last_seq, time_s, gap_s)
         rate = self.published.per_second if is_known else None
+        self.flow += (self.published.per_second - self.flow) * _FLOW_SHARE
         self.series.add({"published": rate, "messages": info.state.messages}, time_s, gap_s)
 
     def shown(self, now_s: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from jetlake.dashboard.app import KINDS
 from jetlake.dashboard.watching.attention import (
     BEHIND_SAMPLES_MIN,
     STUCK_S,
@@ -15,8 +16,8 @@ from jetlake.dashboard.watching.attention import (
 )
 from jetlake.dashboard.watching.board import FINDINGS_MAX, Board
 from jetlake.dashboard.watching.listing import Listing
-from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
-from jetlake.model.enums import DiscardPolicy
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo
+from jetlake.model.enums import AckPolicy, DiscardPolicy
 from jetlake.model.stream import ErrorBody, LostData, StreamConfig, StreamInfo, StreamSourceInfo, StreamState
 
 
@@ -55,6 +56,49 @@ def test_a_consumer_with_work_that_does_not_move_is_told_with_the_reason(info, l
     assert (found.level, found.stream, found.consumer) == (level, "S", "C")
     assert words in found.text
     assert consumer_finding(info, STUCK_S - 1, []) is None
+
+
+@pytest.mark.parametrize(
+    ("info", "kind", "options"),
+    [
+        (consumer(num_pending=5), "consumer.delete", None),
+        (consumer(num_pending=5, paused=True), "consumer.resume", None),
+        (consumer(num_pending=5, config={"deliver_subject": "x"}), "consumer.delete", None),
+        (
+            consumer(num_pending=5, num_ack_pending=100, num_waiting=1, config={"max_ack_pending": 100}),
+            "consumer.edit",
+            {"max_ack_pending": 200},
+        ),
+        (
+            consumer(
+                num_pending=5, num_waiting=1, priority_groups=(PriorityGroupState(group="g", pinned_client_id="abc"),)
+            ),
+            "consumer.unpin",
+            None,
+        ),
+    ],
+)
+def test_what_is_stuck_comes_with_the_way_out(info, kind, options):
+    found = consumer_finding(info, STUCK_S, [])
+    assert found.advice and found.command in ("jetlake consumer why S C", "jetlake consumer info S C")
+    assert found.command.split()[2] == ("info" if info.config.deliver_subject else "why")
+    assert found.remedy.kind == kind in KINDS
+    assert {name: found.remedy.arguments[name] for name in ("stream", "consumer")} == {"stream": "S", "consumer": "C"}
+    assert found.remedy.arguments.get("options") == options
+
+
+def test_who_holds_messages_is_told_when_they_come_again():
+    slow = consumer(num_ack_pending=3, config={"ack_policy": AckPolicy.EXPLICIT, "ack_wait": 30 * 10**9})
+    assert "Without an ack within 30s they are delivered again." in consumer_finding(slow, STUCK_S, []).advice
+    waits = {"ack_policy": AckPolicy.EXPLICIT, "ack_wait": 30 * 10**9, "backoff": (5 * 10**9, 60 * 10**9)}
+    backing_off = consumer(num_redelivered=3, config=waits)
+    assert "within 5s" in consumer_finding(backing_off, 0.0, []).advice
+
+
+def test_a_full_stream_comes_with_twice_the_limit_that_is_reached():
+    full = stream(config={"discard": DiscardPolicy.NEW, "max_msgs": 100, "max_bytes": 10}, messages=1, bytes=10)
+    remedy = stream_finding(full).remedy
+    assert (remedy.kind, remedy.arguments) == ("stream.edit", {"stream": "S", "options": {"max_bytes": 20}})
 
 
 def test_a_consumer_that_moves_or_has_nothing_to_do_stands_not_still():
@@ -100,6 +144,30 @@ def test_what_the_server_itself_complains_of_is_told():
     board.health = {"status": "unavailable", "error": "stream in A of account $G is set aside"}
     (found,) = board.summary(0.0)["attention"]
     assert (found["level"], found["text"]) == ("bad", "stream in A of account $G is set aside")
+
+
+def test_a_store_that_is_nearly_full_and_clients_that_read_too_slowly_are_told():
+    board = Board()
+    shown = board.summary(0.0)
+    assert (shown["storage"], shown["slow_consumers"]) == (None, None)
+    board.account = {"storage": 50, "max_storage": -1}
+    report = {"slow_consumers": 3, "jetstream": {"config": {"max_storage": 1000}, "stats": {"storage": 899}}}
+    board.observe_server(report, 0.0)
+    shown = board.summary(0.0)
+    assert (shown["storage"], shown["storage_max"], shown["slow_consumers"]) == (899, 1000, 3)
+    assert shown["attention"] == []  # those three may be from last year
+    report = {"slow_consumers": 4, "jetstream": {"config": {"max_storage": 1000}, "stats": {"storage": 900}}}
+    board.observe_server(report, 10.0)
+    full, slow = board.summary(10.0)["attention"]
+    assert (full["state"], slow["state"]) == ("disk", "slow")
+    assert "1 client was disconnected" in slow["text"] and full["advice"] and slow["command"]
+    assert [one["state"] for one in board.summary(611.0)["attention"]] == ["disk"]
+    # The limit of an account is nearer than that of the server.
+    board.account = {"storage": 50, "max_storage": 100}
+    assert (board.summary(611.0)["storage"], board.summary(611.0)["attention"]) == (50, [])
+    # Nothing that a server answers breaks the page.
+    board.observe_server({"slow_consumers": "x", "jetstream": {"config": 1}}, 700.0)
+    assert board.summary(700.0)["slow_consumers"] == 0
 
 
 def test_the_board_gathers_them_the_worst_first_and_tells_how_many():

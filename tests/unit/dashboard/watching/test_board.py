@@ -336,3 +336,34 @@ def test_sums_of_what_a_reader_may_not_list_are_not_shown():
             board.observe_consumers(name, [consumer("C", 1, pending=5)], 104.0)
         board.observe_totals(104.0)
         assert known(board.totals(Listing(), 104.0)["charts"]["pending"]) == pending
+
+
+def test_sums_are_taken_over_as_soon_as_nothing_is_missing():
+    before = Board()
+    for time_s in (100.0, 105.0):
+        before.observe_streams([stream("S", 0, consumers=2)], time_s)
+        before.observe_consumers("S", [consumer("gone", 0, pending=3), consumer("worker", 0, pending=4)], time_s)
+        before.observe_totals(time_s)
+    board = Board(before=before)
+    pending = []
+    for time_s in (106.0, 110.0):
+        board.observe_streams([stream("S", 0, consumers=1)], time_s)
+        board.observe_consumers("S", [consumer("worker", 0, pending=4)], time_s)
+        board.observe_totals(time_s)
+        pending.append(known(board.totals(Listing(), time_s)["charts"]["pending"])[0])
+        # What is gone was deleted since the board before was fed last, and is not in it any more either.
+        before.observe_consumers("S", [consumer("worker", 0, pending=4)], time_s + 1)
+    assert pending == [4.0, 7.0]
+
+
+def test_the_busiest_streams_and_the_most_pending_consumers_are_drawn():
+    board = Board()
+    for time_s in range(100, 140, 2):
+        names = [f"S{number}" for number in range(8)]
+        board.observe_streams([stream(name, at * (time_s - 100), consumers=1) for at, name in enumerate(names)], time_s)
+        for at, name in enumerate(names):
+            board.observe_consumers(name, [consumer("worker", 0, pending=at)], time_s)
+    shown = board.totals(Listing(), 140.0)
+    assert [row["stream"] for row in shown["busiest"]] == ["S7", "S6", "S5", "S4", "S3"]
+    assert [row["stream"] for row in shown["lagging"]] == ["S7", "S6", "S5", "S4", "S3"]
+    assert known(shown["busiest"][0])[-1] == 7.0 and known(shown["lagging"][0])[-1] == 7.0

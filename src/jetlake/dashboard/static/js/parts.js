@@ -1,8 +1,11 @@
 // The parts that pages are made of.
 
+import { copyButton } from "./copy.js";
+import { change } from "./dialog.js";
 import { make } from "./elements.js";
 import { clock, consumerPath, count, duration, plural, streamPath } from "./format.js";
 import { state } from "./live.js";
+import { session } from "./session.js";
 
 export const link = (href, ...text) => make("a", { href }, ...text);
 export const tag = (text, level) => make("span", { class: `tag ${level ?? ""}` }, text);
@@ -33,13 +36,24 @@ export const failed = (title, error) => [head(title), make("p", { class: "card b
 const spoken = (level) => make("span", { class: level }, level === "bad" ? "●" : "▲",
   make("span", { class: "spoken" }, level === "bad" ? " problem: " : " warning: "));
 
-/** What is wrong, in a sentence with a link to where it is. */
-export function findingLine({ level, text, stream, consumer }) {
-  const where = consumer ? link(consumerPath(stream, consumer), `${stream} > ${consumer}`) : stream ? link(streamPath(stream), stream) : null;
-  return [spoken(level), " ", where, where && ": ", text];
+/** What to do about it: a sentence, a command that says more, and a button that shows a change before it is made. */
+function wayOut({ advice, command: text, remedy }) {
+  return advice && make("div", { class: "way-out" }, advice, text && [" ", command(text), " ", copyButton(text, "Copy")],
+    remedy && session.may_change && [" ", make("button", {
+      type: "button", onclick: () => change({ title: remedy.title, kind: remedy.kind, wanted: () => remedy.arguments }),
+    }, `${remedy.title} …`)]);
 }
 
-export const findingCard = (finding) => finding && make("p", { class: `card ${finding.level}-edge`, id: "finding" }, spoken(finding.level), " ", finding.text);
+/** What is wrong, in a sentence with a link to where it is. */
+export function findingLine(finding) {
+  const { level, text, stream, consumer } = finding;
+  const where = consumer ? link(consumerPath(stream, consumer), `${stream} > ${consumer}`) : stream ? link(streamPath(stream), stream) : null;
+  return [spoken(level), " ", where, where && ": ", text, wayOut(finding)];
+}
+
+/** The same on the page of what it is about. reasons: what the server knows beside it. */
+export const findingCard = (finding, reasons = []) => finding && make("section", { class: `card ${finding.level}-edge`, id: "finding", "aria-label": "Needs attention" },
+  spoken(finding.level), " ", finding.text, reasons.length > 0 && make("ul", {}, reasons.map((reason) => make("li", {}, reason))), wayOut(finding));
 export const findingTag = (finding, isKnown = true) => (finding ? make("span", { class: finding.level, title: finding.text }, finding.state) : make("span", { class: "soft" }, isKnown ? "ok" : "not known yet"));
 
 export function attention() {

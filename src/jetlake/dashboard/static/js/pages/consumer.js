@@ -25,7 +25,7 @@ export default {
     return [
       up,
       head(name, actions.consumer(page)),
-      findingCard(page.finding) ?? (!page.is_known && note("Not known yet whether it is stuck: it has been watched for less than ten seconds.")),
+      findingCard(page.finding, page.reasons) ?? (!page.is_known && note("Not known yet whether it is stuck: it has been watched for less than ten seconds.")),
       tiles(["Pending", short(page.pending), count(page.pending)], ["Awaiting ack", count(page.ack_pending)],
         ["Redelivered", count(page.redelivered)], ["Waiting pulls", count(page.waiting)],
         ["Delivered", pair(page.delivered.consumer_seq, page.delivered.stream_seq), "sequence of the consumer / of the stream"],

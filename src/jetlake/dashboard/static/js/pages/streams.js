@@ -1,8 +1,8 @@
 // The first page: what needs attention, and all streams.
 
-import { chart, spark } from "../chart.js";
+import { chart, lines, spark } from "../chart.js";
 import { make } from "../elements.js";
-import { bytes, count, rate, short, streamPath } from "../format.js";
+import { bytes, consumerPath, count, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
 import { attention, command, findingTag, head, link, loading, nothing, ranges, tag, tiles } from "../parts.js";
 import { listingQuery, table } from "../table.js";
@@ -20,6 +20,25 @@ const columns = [
 ];
 const leaderColumn = { title: "Leader", cell: (row) => row.cluster?.leader ?? "", kind: "clip optional" };
 
+/** Which streams and consumers the sums come from, where there is more than one. */
+function shares({ busiest, lagging }, perSecond, redraw) {
+  const charts = [
+    busiest.length > 1 && lines("busiest", "Published, the busiest streams", busiest.map(({ stream, ...series }) => ({ label: stream, href: streamPath(stream), series })), perSecond),
+    lagging.length > 1 && lines("lagging", "Pending, the most of all consumers", lagging.map(({ stream, consumer, ...series }) => (
+      { label: `${stream} > ${consumer}`, href: consumerPath(stream, consumer), series })), { redraw }),
+  ].filter(Boolean);
+  return charts.length > 0 && make("div", { class: "charts" }, charts);
+}
+
+/** What the server says of itself, where that is known. */
+function serverTiles({ storage, storage_max: most, slow_consumers: slow }) {
+  return [
+    storage !== null && ["Disk", most > 0 ? make("span", { class: storage >= 0.9 * most ? "bad" : "" }, `${Math.floor(100 * storage / most)} %`) : bytes(storage),
+      most > 0 ? `${bytes(storage)} of ${bytes(most)}` : "no limit"],
+    slow !== null && ["Slow consumers", make("span", { class: slow ? "warn" : "" }, count(slow)), "clients that were disconnected since the server's start because they read too slowly"],
+  ];
+}
+
 export default {
   section: "streams",
   title: () => "Streams",
@@ -33,11 +52,12 @@ export default {
       head("Streams", actions.createStream()),
       attention(),
       tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
-        ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)]),
+        ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)], ...serverTiles(state.board)),
       totals.streams > 0 && page.charts && [ranges(changed), make("div", { class: "charts three" },
         chart("all-published", "Published", page.charts.published, { ...perSecond, now: rate(totals.rate) }),
         totals.consumers > 0 && chart("all-delivered", "Delivered", page.charts.delivered, { ...perSecond, now: rate(page.delivered) }),
-        totals.consumers > 0 && chart("all-pending", "Pending in all consumers", page.charts.pending, { redraw, now: count(totals.pending) }))],
+        totals.consumers > 0 && chart("all-pending", "Pending in all consumers", page.charts.pending, { redraw, now: count(totals.pending) })),
+        shares(page, perSecond, redraw)],
       table("streams", page.rows.some((row) => row.cluster) ? [...columns.slice(0, 2), leaderColumn, ...columns.slice(2)] : columns, page, {
         caption: "Streams", changed, key: (row) => row.name,
         empty: nothing("No streams yet. Create one: ", command("jetlake stream add ORDERS --subjects 'orders.>'")),
