@@ -41,6 +41,8 @@
     ├── ConsumerGroupError            a consumer group is not there, is different, or cannot be changed so
     ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
     ├── MigrationError                a stream can't be moved, or its copy is not equal; says why
+    ├── SchemaError                   a subject has no schema, or one that may not follow the one before
+    │   └── SchemaMismatchError       a payload does not fit the schema of its subject; carries version and reason
     ├── BatchError                    a batch of messages is over, empty, or unknown to the server
     ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
@@ -134,6 +136,8 @@ __all__ = [
     "PullStatusError",
     "RequestTimeoutError",
     "RowPublishError",
+    "SchemaError",
+    "SchemaMismatchError",
     "SequenceGapError",
     "ServerError",
     "ServiceError",
@@ -609,6 +613,26 @@ class BackupError(JetlakeError):
 
 class MigrationError(JetlakeError):
     """A stream that can't be moved to another server, or a copy that is not equal to it."""
+
+
+class SchemaError(JetlakeError, ValueError):
+    """A subject has no schema, or a new one is not compatible with it; the message says what to do."""
+
+
+class SchemaMismatchError(SchemaError):
+    """A payload does not fit the schema of its subject; nothing was sent.
+
+    Args:
+        subject: the message's subject.
+        version: the version of the schema.
+        reason: what does not fit.
+    """
+
+    def __init__(self, subject: str, version: int, reason: str) -> None:
+        super().__init__(f"the payload for {subject} does not fit version {version} of its schema: {reason}")
+        self.subject = subject
+        self.version = version
+        self.reason = reason
 
 
 class BatchError(JetlakeError):

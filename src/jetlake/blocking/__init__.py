@@ -23,6 +23,7 @@ from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectReader, ObjectStore, ObjectWatch
 from jetlake.blocking.reading import Reading, Subscription
+from jetlake.blocking.schemas import Schemas
 from jetlake.blocking.send_queue import PendingAck
 from jetlake.blocking.server import Server
 from jetlake.blocking.service import Service, Services
@@ -57,6 +58,7 @@ __all__ = [
     "PullSubscription",
     "PushSubscription",
     "Reading",
+    "Schemas",
     "Server",
     "Service",
     "ServiceRequest",

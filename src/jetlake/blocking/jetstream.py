@@ -15,6 +15,7 @@ from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectStore
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
+from jetlake.blocking.schemas import Schemas
 from jetlake.blocking.send_queue import PendingAck, PublishQueue, SendQueue
 from jetlake.blocking.stream import Consumer, Stream, messages
 from jetlake.client.api.api_caller import ApiCaller
@@ -158,6 +159,7 @@ class JetStream(Facade):
     key_value_names = Call(client.JetStream.key_value_names)
     create_counters = Wrapped(client.JetStream.create_counters, Counters)
     counters = Wrapped(client.JetStream.counters, Counters)
+    schemas = Made(client.JetStream.schemas, Schemas)
     consumer_groups = Made(client.JetStream.consumer_groups, ConsumerGroups)
     create_object_store = Wrapped(client.JetStream.create_object_store, ObjectStore)
     create_or_update_object_store = Wrapped(client.JetStream.create_or_update_object_store, ObjectStore)
@@ -192,6 +194,8 @@ class JetStream(Facade):
 
         `result()` of what it returns waits for the acknowledgement, `publish_async_complete` for all.
         """
+        if options.get("validate"):
+            options = self._thread.call(self._inner.schemas().validated(subject, payload, options))
         return self._queue.put(self._inner._publisher.prepare(subject, payload, options))
 
     def publish_many(self, messages: Iterable[MessageLike]) -> ManyPublished:

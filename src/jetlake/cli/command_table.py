@@ -33,6 +33,7 @@ COMMANDS = {
     "req": ("messages", "req", "Send a request and print the replies."),
     "rtt": ("server", "rtt", "Measure the round trip to each server."),
     "schedule": ("schedule", "schedule", "Schedule messages: once, at intervals, or by cron expression."),
+    "schema": ("schema", "schema", "Keep schemas of payloads, and check messages against them."),
     "serve": ("server", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
     "server": ("server", "server", "Inspect the server, its clients and its storage."),
     "top": ("diagnosis", "top", "Watch the clients of a server."),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jetlake.client.pull.consume import Consume
     from jetlake.client.pull.consumer import Consumer
     from jetlake.client.pull.fetch import Fetch
+    from jetlake.client.schemas.schemas import Schemas
     from jetlake.client.services.discovery import Services
     from jetlake.client.services.request import ServiceRequest
     from jetlake.client.services.service import Service
@@ -58,6 +59,7 @@ __all__ = [
     "PendingAck",
     "PullSubscription",
     "PushSubscription",
+    "Schemas",
     "Service",
     "ServiceRequest",
     "Services",
@@ -92,6 +94,7 @@ _HOMES = {
     "PendingAck": "publish.pending_ack",
     "PullSubscription": "subscribe.pull_subscription",
     "PushSubscription": "subscribe.push_subscription",
+    "Schemas": "schemas.schemas",
     "Service": "services.service",
     "ServiceRequest": "services.request",
     "Services": "services.discovery",

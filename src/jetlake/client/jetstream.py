@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from types import MethodType
-from typing import Any, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import ConsumerOptions, RestoreOptions, StreamOptions, configured, merged
@@ -58,6 +58,9 @@ from jetlake.model.requests import StreamCreateRequest, StreamListRequest
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 from jetlake.protocol.headers import Headers
 
+if TYPE_CHECKING:
+    from jetlake.client.schemas.schemas import Schemas
+
 __all__ = ["JetStream"]
 
 
@@ -81,6 +84,7 @@ class JetStream:
         self._buckets = key_value_buckets(self._api, self._publisher)
         self._object_stores = object_stores(self._api, self._publisher)
         self._subscriptions = Subscriptions(self._api)
+        self._schemas: Schemas | None = None
 
     def __repr__(self) -> str:
         return f"<JetStream {self._api.prefix} of {self._connection.describe()}>"
@@ -110,8 +114,16 @@ class JetStream:
                 and is done here, once half of the time has passed.
             DisconnectedError: the connection was lost meanwhile, the message may be stored, and has no `msg_id`; one
                 with an id is published again on the next connection.
+            SchemaMismatchError: with `validate`, the payload does not fit; nothing was sent.
+            SchemaError: with `validate`, the subject has no schema.
         """
+        if options.get("validate"):
+            return self._publish_validated(subject, payload, options)
         return self._publisher.publish(subject, payload, options)
+
+    async def _publish_validated(self, subject: str, payload: bytes, options: PublishOptions) -> PubAck:
+        options = await self.schemas().validated(subject, payload, options)
+        return await self._publisher.publish(subject, payload, options)
 
     async def publish_async(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> PendingAck:
         """Publish without waiting for the stream; waits only while the window is full.
@@ -145,6 +157,8 @@ class JetStream:
             or len(payload) > self._connection.max_payload
             or (pending := window.put(raw_subject, payload)) is None
         ):
+            if options.get("validate"):
+                options = await self.schemas().validated(subject, payload, options)
             return await self._publisher.publish_async(subject, payload, options)
         return pending
 
@@ -569,6 +583,16 @@ class JetStream:
     def consumer_groups(self, stream: str) -> ConsumerGroups:
         """Return the consumer groups of a stream, whose members share its keys, each key in order."""
         return ConsumerGroups(self._api, self._buckets, stream)
+
+    # Schemas
+
+    def schemas(self) -> Schemas:
+        """Return the schemas of payloads, which are in the key-value bucket `schemas`; asks the server nothing yet."""
+        if self._schemas is None:
+            from jetlake.client.schemas.schemas import Schemas  # here, for most clients use none
+
+            self._schemas = Schemas(self._api, self._buckets)
+        return self._schemas
 
     # Subscriptions that find or create their consumer
 

@@ -330,6 +330,14 @@ def message_routes(viewers: Viewers) -> list[Route]:
         message = await (await stream_of(request)).get(_sequence(request), direct=False)
         return json_answer(shown_message(message))
 
+    async def value(request: Request) -> Response:
+        """Answer with the payload as its schema reads it; a whole one only, asked for one by one."""
+        viewer = await viewers.viewer(request)
+        stream = await stream_for(viewer, request)
+        message = await stream.get(_sequence(request), direct=False)
+        found = await viewer.api.jetstream.schemas().shown(message.subject, message.payload, stream.name)
+        return json_answer({"schema": found.title, "text": found.text, "reason": found.reason})
+
     async def payload(request: Request) -> Response:
         stream, sequence = await stream_of(request), _sequence(request)
         message = await stream.get(sequence, direct=False)
@@ -358,6 +366,7 @@ def message_routes(viewers: Viewers) -> list[Route]:
         Route(f"{base}/messages", messages),
         Route(f"{base}/messages/{{sequence}}", one),
         Route(f"{base}/messages/{{sequence}}/payload", payload),
+        Route(f"{base}/messages/{{sequence}}/value", value),
         Route(f"{base}/search", searching),
         Route(f"{base}/tail", tailing),
     ]

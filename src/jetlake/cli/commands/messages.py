@@ -76,6 +76,9 @@ def _stdin_options(function: Any) -> Any:
 @click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
 @click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
 @click.option("--atomic", is_flag=True, help="Store all messages or none, as one atomic batch; implies --jetstream.")
+@click.option(
+    "--validate", is_flag=True, help="Check each message against the schema of its subject; implies --jetstream."
+)
 @_stdin_options
 @templates_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
@@ -93,6 +96,7 @@ async def pub(
     sleep: int,
     jetstream: bool,
     atomic: bool,
+    validate: bool,
     force_stdin: bool,
     send_on: str,
     templates: bool,
@@ -105,12 +109,16 @@ async def pub(
     {{ID}}, {{UUID}} and {{ Random MIN MAX }}, which makes a text of so many letters and digits.
     """
     if file is not None:
-        if body is not None or headers or reply or atomic or count != 1:
+        if body is not None or headers or reply or atomic or validate or count != 1:
             fail(
                 "--from takes subject, payload and headers from the rows: leave out BODY and their options", EXIT_USAGE
             )
         await _publish_file(session, file, subject or "", key, is_quiet=quiet, as_json=as_json)
         return
+    if validate:
+        if atomic or reply:
+            fail("--validate is for single messages that a stream stores: leave out --atomic and --reply", EXIT_USAGE)
+        jetstream = True
     if key:
         fail("--key is a column of the file of --from", EXIT_USAGE)
     if subject is None:
@@ -134,7 +142,7 @@ async def pub(
                 if batch is not None:
                     batch.publish(target, payload, headers=sent)
                 elif jetstream:
-                    ack = await js.publish(target, payload, headers=sent)
+                    ack = await js.publish(target, payload, headers=sent, validate=validate)
                     where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
                     facts.update(stream=ack.stream, seq=ack.seq, duplicate=ack.duplicate)
                 else:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.keyboard import ask
@@ -19,7 +20,10 @@ from jetlake.errors import MessageNotFoundError
 from jetlake.model.encoding.times import wire_time
 
 if TYPE_CHECKING:
-    from jetlake.client import StoredMessage, Stream
+    from jetlake.client import Schemas, StoredMessage, Stream
+
+
+_decode_option = click.option("--decode", is_flag=True, help="Show payloads as their schemas read them.")
 
 
 @click.command("get", cls=SharedCommand, example="jetlake stream get ORDERS --last-for orders.new")
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("-S", "--last-for", default="", metavar="SUBJECT", help="The last message of a subject.")
 @click.option("--next-for", default="", metavar="SUBJECT", help="The next message of a subject from the sequence on.")
 @translate_option
+@_decode_option
 @json_option
 @command
 async def get(
@@ -37,6 +42,7 @@ async def get(
     last_for: str,
     next_for: str,
     translate: str | None,
+    decode: bool,
     as_json: bool,
 ) -> None:
     """Show one message of stream NAME."""
@@ -50,25 +56,44 @@ async def get(
             message = await handle.get(last_by_subject=last_for)
         else:
             message = await handle.get(sequence or 0, next_by_subject=next_for)
-    if as_json:
-        output.print_json(_fields(message))
-        return
-    click.echo(f"Item: {name}#{message.sequence} received {output.when(message.time)} on subject {message.subject}\n")
-    await _print_content(message, command_words("--translate", translate))
+        schemas = js.schemas() if decode else None
+        if as_json:
+            output.print_json(await _fields(message, schemas, name))
+            return
+        received = f"received {output.when(message.time)} on subject {message.subject}"
+        click.echo(f"Item: {name}#{message.sequence} {received}\n")
+        await _print_content(message, command_words("--translate", translate), schemas, name)
 
 
-def _fields(message: StoredMessage) -> dict[str, Any]:
+async def _fields(message: StoredMessage, schemas: Schemas | None, stream: str) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    if schemas is not None:
+        shown = await schemas.shown(message.subject, message.data, stream)
+        more = {
+            "schema": shown.title or None,
+            "value": msgspec.Raw(shown.text.encode()) if shown.text else None,
+            "misfit": shown.reason or None,
+        }
     return {
         "subject": message.subject,
         "seq": message.sequence,
         "time": message.time,
         "headers": [list(pair) for pair in message.headers.items()],
         "data": message.data,
+        **more,
     }
 
 
-async def _print_content(message: StoredMessage, words: list[str]) -> None:
-    print_parts(message.headers, await translated(words, message.data, message.subject))
+async def _print_content(message: StoredMessage, words: list[str], schemas: Schemas | None, stream: str) -> None:
+    content = message.data
+    if schemas is not None:
+        shown = await schemas.shown(message.subject, message.data, stream)
+        if shown.reason:
+            click.echo(f"Does not fit {shown.title}: {shown.reason}")
+        elif shown.title:
+            click.echo(f"Schema: {shown.title}")
+            content = shown.text.encode()
+    print_parts(message.headers, await translated(words, content, message.subject))
 
 
 @click.command("view", cls=SharedCommand, example="jetlake stream view ORDERS 10 --since 1h --subject orders.new")
@@ -78,6 +103,7 @@ async def _print_content(message: StoredMessage, words: list[str]) -> None:
 @click.option("--since", type=TIME, help="Start at this time, or this long ago.")
 @click.option("--subject", default=">", metavar="SUBJECT", help="Only messages whose subject matches.")
 @translate_option
+@_decode_option
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
 @command
@@ -89,16 +115,20 @@ async def view(
     since: int | None,
     subject: str,
     translate: str | None,
+    decode: bool,
     raw: bool,
     as_json: bool,
 ) -> None:
     """Show messages of stream NAME, COUNT at a time (25); on a terminal, page by page until q."""
     words = command_words("--translate", translate)
+    if decode and raw:
+        fail("--decode and --raw are mutually exclusive", EXIT_USAGE)
     if sequence and since:
         fail("--id and --since are mutually exclusive", EXIT_USAGE)
     # A reader may leave a page on the screen for longer than a server waits for a sign of life.
     async with session.jetstream(stay=True) as js:
         handle = await js.stream(name)
+        schemas = js.schemas() if decode else None
         if since is not None:
             sequence = await _sequence_at(handle, since)
         shown: list[dict[str, Any]] = []
@@ -108,12 +138,12 @@ async def view(
                 break
             number += 1
             if as_json:
-                shown.append(_fields(message))
+                shown.append(await _fields(message, schemas, name))
             elif raw:
                 click.echo(await translated(words, message.data, message.subject))
             else:
                 click.echo(f"[{message.sequence}] Subject: {message.subject} Received: {output.when(message.time)}")
-                await _print_content(message, words)
+                await _print_content(message, words, schemas, name)
                 click.echo()
     if as_json:
         output.print_json(shown)

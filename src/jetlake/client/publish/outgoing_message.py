@@ -48,6 +48,9 @@ class PublishOptions(TypedDict, total=False):
     retries: int | None
     """How often to publish again, a quarter of a second apart, when no stream listens. Default: twice, and then only
     if there is a stream, whose cluster is electing a leader."""
+    validate: bool | None
+    """Check the payload against the schema of its subject, which `JetStream.schemas` has, before it is sent. For
+    `publish`, `publish_async` and `publish_many` only."""
 
 
 class OutgoingMessage(Struct, frozen=True, gc=False):
@@ -87,6 +90,8 @@ def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> O
     if unknown := options.keys() - PublishOptions.__annotations__.keys():
         first = min(unknown)
         raise TypeError(f"a message has no option {first!r}; {suggestion(first, PublishOptions.__annotations__)}")
+    if options.get("validate"):
+        raise InvalidOptionError("validate is for publish, publish_async and publish_many; use schemas().check here")
     header = publish_header(**options)
     has_id = options.get("msg_id") is not None
     if "timeout" in options or "retries" in options:
@@ -107,6 +112,7 @@ def publish_header(
     ttl: Seconds | str | None = None,
     timeout: Seconds | None = None,
     retries: int | None = None,
+    validate: bool | None = None,
 ) -> bytes:
     """Encode the header block of a message from `PublishOptions`: the publisher's own headers, then the options'.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import io
-import json
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Optional, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from jetlake.client.payloads.avro import avro_json, avro_reader
 from jetlake.errors import ConfigError
 
 Convert = Callable[[Any], Any]
@@ -302,39 +301,11 @@ _AVRO_LOGICAL = {
 }
 
 
-def parse_avro(schema_json: str, name: str = "the writer's schema") -> Any:
-    """Return an Avro schema as fastavro wants it.
-
-    Raises:
-        ConfigError: it is none, or fastavro is not installed.
-    """
-    try:
-        import fastavro
-    except ImportError:
-        raise ConfigError("Avro payloads need fastavro (with Spark on every machine): install jetlake[avro]") from None
-    try:
-        return fastavro.parse_schema(_avro_schema(schema_json))
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ConfigError(f"{name} is no Avro schema: {error}") from None
-
-
 class AvroDecoder:
     """Avro records without a container, one a payload, written with a known schema and read by the same or another."""
 
     def __init__(self, schema_json: str, value_type: pa.StructType, reader_schema_json: str = "") -> None:
-        schema = parse_avro(schema_json)
-        reader_schema = parse_avro(reader_schema_json, "the reader's schema") if reader_schema_json else None
-        from fastavro import schemaless_reader as read
-
-        def decode(payload: bytes) -> Any:
-            stream = io.BytesIO(payload)
-            value = read(stream, schema, reader_schema)
-            left = len(payload) - stream.tell()
-            if left:
-                raise ValueError(f"{left} bytes are left behind the record")
-            return value
-
-        self._decode = decode
+        self._decode = avro_reader(schema_json, reader_schema_json)
         self._columns = StructColumns(value_type, from_struct=False)
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
@@ -349,17 +320,10 @@ def avro_type(schema_json: str) -> pa.StructType:
     Raises:
         ConfigError: it is no Avro schema of a record, or holds something that a column has no type for.
     """
-    schema = _avro_schema(schema_json)
+    schema = avro_json(schema_json)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema must describe a record")
     return _arrow_type(schema, "value", {})
-
-
-def _avro_schema(schema_json: str) -> Any:
-    try:
-        return json.loads(schema_json)
-    except ValueError as error:
-        raise ConfigError(f"the Avro schema is no JSON: {error}") from None
 
 
 def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.DataType:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime
 import decimal
 from typing import Any
 
 import pyarrow as pa
 
+from jetlake.client.payloads.protobuf import message_class
 from jetlake.client.tables.decoding import StructColumns
 from jetlake.errors import ConfigError
 
@@ -30,42 +29,6 @@ _PLAIN = {
 """Enums are their names."""
 _BYTES = 12
 """The number of bytes in `FieldDescriptor.type`; their `cpp_type` is that of texts."""
-
-
-def message_class(descriptor_set: str | bytes, name: str = "") -> Any:
-    """Return the class of a message.
-
-    Args:
-        descriptor_set: as protoc writes it (`--include_imports`), or that in Base64.
-        name: the message's full name; empty for the last one of the last file.
-
-    Raises:
-        ConfigError: protobuf is not installed, the set cannot be read, or it holds no such message.
-    """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
-    except ImportError:
-        raise ConfigError(
-            "Protobuf payloads need protobuf (with Spark on every machine): install jetlake[protobuf]"
-        ) from None
-    try:
-        raw = base64.b64decode(descriptor_set, validate=True) if isinstance(descriptor_set, str) else descriptor_set
-        files = descriptor_pb2.FileDescriptorSet.FromString(raw)
-        pool = descriptor_pool.DescriptorPool()
-        for file in files.file:
-            pool.Add(file)
-        if not name:
-            last = files.file[-1]
-            name = ".".join(part for part in (last.package, last.message_type[-1].name) if part)
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-    except KeyError:
-        found = ", ".join(f"{file.package}.{one.name}".lstrip(".") for file in files.file for one in file.message_type)
-        raise ConfigError(f"the Protobuf descriptor set has no message {name}, but {found or 'none'}") from None
-    except (binascii.Error, message.DecodeError, IndexError, TypeError) as error:
-        raise ConfigError(
-            f"the Protobuf schema is no descriptor set ({error}): write one with protoc --include_imports "
-            "--descriptor_set_out=FILE"
-        ) from None
 
 
 def protobuf_type(descriptor_set: str | bytes, name: str = "") -> pa.StructType:

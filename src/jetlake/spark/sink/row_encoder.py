@@ -32,8 +32,8 @@ from pyspark.sql.types import (
 from pyspark.sql.variant_utils import VariantUtils
 from xxhash import xxh3_64_digest
 
+from jetlake.client.payloads.avro import parse_avro
 from jetlake.client.tables.arrow_values import arrow_of, binary_of, repeated
-from jetlake.client.tables.decoding import parse_avro
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish

@@ -2,7 +2,7 @@
 
 import { decodeMessagePack } from "./msgpack.js";
 
-export const FORMS = ["auto", "json", "text", "hex", "msgpack"];
+export const FORMS = ["auto", "json", "text", "hex", "msgpack", "schema"];
 
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
@@ -34,7 +34,7 @@ const forms = {
 
 /** The payload in a form, and which that is. `auto` takes the first that fits. */
 export function decoded(data, form) {
-  if (form !== "auto") {
+  if (form !== "auto" && form !== "schema") {
     const text = forms[form](data);
     return { form, text: text ?? `(not ${form === "json" ? "JSON" : "MessagePack"})` };
   }

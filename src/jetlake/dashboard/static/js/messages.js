@@ -34,7 +34,7 @@ export class MessageBrowser {
       field("Subject", "subject", "text", "orders.>"), field("From sequence", "from", "number", "1"), field("From time", "time", "datetime-local"),
       make("button", { type: "submit" }, "Show"), this.tailButton,
       make("label", {}, make("span", {}, "Payload as"), make("select", { onchange: (event) => { this.form = event.target.value; this.render(); } },
-        FORMS.map((name) => make("option", { value: name }, { msgpack: "MessagePack", json: "JSON" }[name] ?? name)))));
+        FORMS.map((name) => make("option", { value: name }, { msgpack: "MessagePack", json: "JSON", schema: "by schema" }[name] ?? name)))));
     this.filters.elements.subject.value = subject;
     this.searchButton = make("button", { type: "submit" }, "Search");
     this.progress = make("progress", { max: "1", value: 0, "aria-label": "Progress of the search" });
@@ -166,13 +166,29 @@ export class MessageBrowser {
     return details;
   }
 
+  /** The server decodes by the schema of the subject; without one the payload stays as it is. */
+  async bySchema(message, shown, tag) {
+    const found = await get(this.url(`messages/${message.seq}/value`));
+    if (found.error || found.reason) {
+      tag.textContent = found.error ?? `does not fit ${found.schema}: ${found.reason}`;
+    } else if (found.schema) {
+      tag.textContent = found.schema;
+      shown.textContent = JSON.stringify(JSON.parse(found.text), null, 2);
+    } else {
+      tag.textContent = "no schema";
+    }
+  }
+
   body(message, data) {
     const { form, text } = decoded(data, this.form);
+    const shown = make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (truncated: download it to see all)" : ""));
+    const tag = make("span", { class: "tag" }, form);
+    if (this.form === "schema") this.bySchema(message, shown, tag);
     return make("div", {},
       message.headers.length > 0 && make("table", { class: "plain headers" }, make("tbody", {}, message.headers.map(([key, value]) =>
         make("tr", {}, make("th", { scope: "row" }, key), make("td", {}, value))))),
-      make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (truncated: download it to see all)" : "")),
-      make("p", { class: "tools" }, make("span", { class: "tag" }, form), copyButton(text),
+      shown,
+      make("p", { class: "tools" }, tag, copyButton(text),
         make("a", { class: "button", href: `${this.url(`messages/${message.seq}/payload`)}`, download: "" }, "Download"),
         this.buttons(message, () => this.remove(message.seq))));
   }

@@ -1,0 +1,1 @@
+"""Schemas of payloads in a key-value bucket: added, found, and used to validate what is published."""
