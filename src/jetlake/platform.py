@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,10 +93,11 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
         os.close(handle)
 
 
-def _find_sync_file_range() -> Any:
+@cache
+def _sync_file_range() -> Any:
     if not hasattr(os, "posix_fadvise"):  # Linux has both; macOS and Windows have neither.
         return None
-    import ctypes
+    import ctypes  # Not before the first write: loading it takes a part of a start.
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if call is not None:
@@ -103,12 +105,10 @@ def _find_sync_file_range() -> Any:
     return call
 
 
-_sync_file_range = _find_sync_file_range()
-
-
 def begin_writeback(handle: int, offset: int, size: int) -> None:
     """Let the disk begin to write a part of a file; nothing where the system offers no such call."""
-    if _sync_file_range is not None and _sync_file_range(handle, offset, size, _BEGIN_TO_WRITE) < 0:
+    call = _sync_file_range()
+    if call is not None and call(handle, offset, size, _BEGIN_TO_WRITE) < 0:
         import ctypes
 
         number = ctypes.get_errno()
@@ -217,6 +217,16 @@ def resident_bytes() -> int:
         peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
     return _windows_memory().get("resident", 0)
+
+
+def free_bytes(folder: Path | str) -> int:
+    """Return how many bytes the file system of a folder has left for this user."""
+    if hasattr(os, "statvfs"):
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+    import shutil  # It loads the compressors, which takes a part of a start.
+
+    return shutil.disk_usage(folder).free
 
 
 def machine_memory() -> int:

@@ -67,6 +67,9 @@ def _explain(arguments: list[str], missing: str) -> int:
 
 def _serve(arguments: list[str]) -> int:
     """Run the server straight away: it must be ready before a command-line library would be loaded."""
+    import gc
+
+    gc.disable()  # What is loaded now is no garbage; the server allows collections when it has started.
     from jetlake import platform
 
     # A signal that comes while modules are loaded waits until the server has its handlers, and then stops it cleanly.
@@ -77,6 +80,7 @@ def _serve(arguments: list[str]) -> int:
         return serve(arguments, _pages)
     finally:
         platform.restore_signals(before)
+        gc.enable()
 
 
 def _pages(server: Server) -> Pages:

@@ -7,7 +7,6 @@ version 2 puts the domain (`_` when there is none) and a hash of the account aft
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import NamedTuple
 
 from jetlake.errors import NotJetStreamMessageError
@@ -179,6 +178,8 @@ def ack_prefix_v2(stream: str, consumer: str, hash_: str, domain: str | None = N
 
 def account_hash(account: str) -> str:
     """Return the eight characters that stand for an account's name in version 2."""
+    from hashlib import sha256  # It loads OpenSSL, which takes a part of a start.
+
     digest = sha256(account.encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:_HASH_LENGTH])
 

@@ -27,7 +27,7 @@ ACK_FRAME = b"PUB %b 4\r\n+ACK\r\n"
 """The acknowledgement of one message: its reply subject."""
 
 # Most messages are small, and formatting their size would cost more than the rest of the frame.
-_SIZES_PREPARED = 4096
+_SIZES_PREPARED = 2048
 _sizes = [b" %d" % size for size in range(_SIZES_PREPARED)]
 _last_sizes = [b" %d\r\n" % size for size in range(_SIZES_PREPARED)]
 

@@ -9,6 +9,7 @@ The reasons are in decision 2 (docs/decisions).
 from __future__ import annotations
 
 import re
+from functools import cache
 from operator import add
 
 from jetlake.protocol.frames import PubRun
@@ -35,8 +36,11 @@ SIZE_MAX = _PAYLOAD_MAX + _ID_MAX + len(_HEADER_FORMAT % b"")
 _DIGITS = [b"%d" % size for size in range(SIZE_MAX + 1)]
 
 
+@cache
 def _pattern(verb: bytes, *, has_reply: bool) -> re.Pattern[bytes]:
     """Compile a pattern with groups for the words of a line, with `HPUB` for the header and its id, and the payload.
+
+    Not before the first such run: compiling takes a part of a start.
 
     At the first byte that is no such message, everything is taken that is left, without groups. So a split of the data
     has nothing but these, each message's behind an empty piece: one list, and no tuple for each message.
@@ -55,13 +59,8 @@ def _pattern(verb: bytes, *, has_reply: bool) -> re.Pattern[bytes]:
     return re.compile(message + b"|.+", re.DOTALL)
 
 
-# By verb and number of blanks on the line.
-_PATTERNS = {
-    (b"PUB", 2): _pattern(b"PUB", has_reply=False),
-    (b"PUB", 3): _pattern(b"PUB", has_reply=True),
-    (b"HPUB", 3): _pattern(b"HPUB", has_reply=False),
-    (b"HPUB", 4): _pattern(b"HPUB", has_reply=True),
-}
+# Whether a line has a reply, by its verb and number of blanks.
+_HAVE_REPLY = {(b"PUB", 2): False, (b"PUB", 3): True, (b"HPUB", 3): False, (b"HPUB", 4): True}
 
 
 class PublishRuns:
@@ -94,9 +93,10 @@ class PublishRuns:
 def _read_run(data: bytes, position: int) -> tuple[PubRun, int] | None:
     line = data[position : position + LINE_MAX].partition(b"\r\n")[0]
     verb, blanks = line.partition(b" ")[0], line.count(b" ")
-    pattern = _PATTERNS.get((verb, blanks))
-    if pattern is None:
+    has_reply = _HAVE_REPLY.get((verb, blanks))
+    if has_reply is None:
         return None
+    pattern = _pattern(verb, has_reply=has_reply)
     parts = pattern.split(memoryview(data)[position : position + _RUN_BYTES_MAX], RUN_MAX)
     width = pattern.groups + 1
     if parts[-2] is None:
@@ -116,8 +116,7 @@ def _read_run(data: bytes, position: int) -> tuple[PubRun, int] | None:
     words = b"".join(map(b"".join, columns))
     if columns[-len(told) :] != [list(map(_DIGITS.__getitem__, each)) for each in told] or _has_blanks(words):
         return None
-    has_replies = len(columns) - len(told) == 2
-    replies = columns[1] if has_replies else [b""] * count
+    replies = columns[1] if has_reply else [b""] * count
     size = sum(sizes)
     run = PubRun(columns[0], replies, headers, payloads, ids, words, size, max(sizes))
     # Beside the words: the verb and the blanks, the line's end, and the one behind the payload.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from jetlake.errors import StoreError
@@ -15,8 +17,9 @@ from jetlake.store.files.removal import Remover
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.segment_index.index_cache import INDEX_CACHE_BYTES, IndexCache
-from jetlake.store.meta_folder import ignore
-from jetlake.store.stream_folder import SharedResources, StreamFolder
+
+if TYPE_CHECKING:  # Loaded with the first stream: a server without streams starts without them.
+    from jetlake.store.stream_folder import SharedResources, StreamFolder
 
 __all__ = ["StoreFolder"]
 
@@ -41,9 +44,17 @@ class StoreFolder:
         self.path = store_dir / "jetstream"
         self.names = UnsyncedNames(disk)
         self.remover = Remover(disk)
-        root = self.path if disk.is_folder(self.path) else None
-        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes), behind_redo, root)
+        self._root = self.path if disk.is_folder(self.path) else None
+        self._index_cache_bytes = index_cache_bytes
+        self._behind_redo = behind_redo
         self._lists: dict[str, NameList] = {}
+
+    @cached_property
+    def _shared(self) -> SharedResources:
+        from jetlake.store.stream_folder import SharedResources
+
+        index_cache = IndexCache(self._index_cache_bytes)
+        return SharedResources(OpenFiles(files_max()), index_cache, self._behind_redo, self._root)
 
     def accounts(self) -> list[str]:
         """Return the names of the accounts that have streams, in order."""
@@ -51,10 +62,12 @@ class StoreFolder:
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """Return the place of a stream, which may not be there yet."""
+        from jetlake.store.stream_folder import StreamFolder
+
         path = self._streams(account) / folder_name(name)
         return StreamFolder(self.disk, path, self._shared, self.names, self._list(account))
 
-    def streams(self, account: str, note: Callable[[str], None] = ignore) -> list[StreamFolder]:
+    def streams(self, account: str, note: Callable[[str], None] = lambda _text: None) -> list[StreamFolder]:
         """Return the places of all streams of an account; what a crash left half removed goes.
 
         Args:
@@ -66,12 +79,15 @@ class StoreFolder:
         path = self._streams(account)
         list_folders(self.disk, path.parent, ACCOUNT, note)
         paths = list_folders(self.disk, path, STREAMS, note) if is_there(self.disk, path.parent) else []
+        if not paths:
+            return []
+        from jetlake.store.stream_folder import StreamFolder
+
         listed = self._list(account)
         folders = [StreamFolder(self.disk, path, self._shared, self.names, listed) for path in paths]
-        if folders:
-            self.names.changed(path)
-            self.names.changed(path.parent)
-            self.names.changed(self.path)
+        self.names.changed(path)
+        self.names.changed(path.parent)
+        self.names.changed(self.path)
         for folder in folders:
             folder.adopt()
         return folders

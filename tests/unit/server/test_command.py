@@ -34,6 +34,17 @@ from jetlake.cli.main import main
 main(["serve", *sys.argv[1:]])
 """
 
+PREPARED = """
+import sys
+import jetlake.server.run as run
+steps = sum(1 for step in run._steps_to_prepare())
+before = set(sys.modules)
+import jetlake.server.engine.api.api, jetlake.server.engine.api.direct_get, jetlake.server.engine.stream.stream
+import jetlake.server.engine.consumer.consumer, jetlake.server.engine.sourcing.sourcing, jetlake.store.file_store
+import jetlake.server.engine.storage.folder_stream_storage
+print(steps, "|", *sorted(set(sys.modules) - before))
+"""
+
 
 def modules(program, *arguments):
     command = [sys.executable, "-c", program, "-a", "127.0.0.1", "-p", "-1", *map(str, arguments)]
@@ -75,6 +86,22 @@ def test_a_server_without_jetstream_loads_no_engine(tmp_path):
         "click",
     ):
         assert name not in loaded
+
+
+def test_a_server_without_streams_is_ready_before_it_loads_what_handles_them(tmp_path):
+    loaded = modules(AT_READY, "-sd", tmp_path)
+    assert "jetlake.server.engine.engine" in loaded
+    for name in ("stream.stream", "consumer.consumer", "sourcing", "schedule", "batch"):
+        assert f"jetlake.server.engine.{name}" not in loaded
+    for name in ("jetlake.store.file_store", "jetlake.store.log.log", "jetlake.store.redo.replay", "hashlib", "shutil"):
+        assert name not in loaded
+
+
+def test_what_the_first_stream_needs_is_loaded_in_short_steps_after_the_start():
+    done = subprocess.run([sys.executable, "-c", PREPARED], capture_output=True, text=True, timeout=60, check=True)
+    steps, more = done.stdout.split("|")
+    assert int(steps) > 20
+    assert more.split() == [], "the first request would load these at once"
 
 
 def test_every_address_of_the_options_is_listened_on():

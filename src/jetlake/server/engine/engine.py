@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError
 from jetlake.model.account import AccountLimits
@@ -27,9 +28,11 @@ from jetlake.server.engine.core.services import MessageCollector, Services
 from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import format_ranges, ranges_of
 from jetlake.store.steps import Steps
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.storage.storage import Storage
 
 # Journals that no answer waits for are flushed within this time.
 _SOON_NS = 100_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.subject_mapping import SubjectMapping
@@ -14,9 +15,11 @@ from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Accoun
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, TraceOptions, find_export
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
-from jetlake.server.engine.routing.responses import Schedule
-from jetlake.server.engine.routing.service_latency import LatencyMeter
+
+if TYPE_CHECKING:  # Loaded with the first account that imports something.
+    from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
+    from jetlake.server.engine.routing.responses import Schedule
+    from jetlake.server.engine.routing.service_latency import LatencyMeter
 
 __all__ = ["AccountTable"]
 
@@ -101,6 +104,8 @@ class AccountTable:
         return TraceSampling(trace.destination.encode(), trace.percent, self._random.random)
 
     def _connect(self, name: str, wanted: _Imports) -> AccountImports:
+        from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
+
         streams: list[StreamImport] = []
         services: list[ServiceImport] = []
         for entry, export in wanted:
@@ -124,6 +129,8 @@ class AccountTable:
         return AccountImports(self.get_or_create(name), streams, services, self._clock, self._schedule)
 
     def _meter(self, exporter: Account, latency: LatencyOptions) -> LatencyMeter:
+        from jetlake.server.engine.routing.service_latency import LatencyMeter
+
         subject = latency.subject.encode()
         return LatencyMeter(exporter, subject, latency.percent, self._clock, self._random.random)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jetlake import platform
 from jetlake.errors import ConfigError, StoreError
@@ -26,16 +26,14 @@ from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.redo_commits import RedoCommits
 from jetlake.server.version import API_LEVEL
-from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import Disk, RealDisk
-from jetlake.store.files.encryption import check_not_encrypted, open_encrypted
-from jetlake.store.files.keyring import has_keyring
-from jetlake.store.files.windows_disk import WindowsDisk
-from jetlake.store.log.durability import FileSync
 from jetlake.store.log.open_files import files_max
 from jetlake.store.redo.redo_log import FILE_NAMES, RedoLog
-from jetlake.store.redo.replay import replay
 from jetlake.store.store_folder import StoreFolder
+
+if TYPE_CHECKING:  # Loaded with the first stream, and what few servers ever need with that.
+    from jetlake.store.file_store import FileStore
+    from jetlake.store.log.durability import FileSync
 
 __all__ = ["JetStreamService", "jetstream_folder"]
 
@@ -114,7 +112,7 @@ class JetStreamService:
         self._accounts = accounts
         self._engine_loop = engine_loop
         self._report_defect = report_defect
-        self._disk = WindowsDisk() if platform.LOCKS_OPEN_FILES else RealDisk()
+        self._disk = _real_disk()
         self._lock: _FolderLock | None = None
         self._redo_log: RedoLog[FileStore] | None = None
 
@@ -134,7 +132,7 @@ class JetStreamService:
         redo = None
         if options.jetstream.key is None and engine.commit.always:
             # Its files are written over and over in their place, which an encrypted store does with no message.
-            self._redo_log = RedoLog[FileStore](disk, Path(jetstream_folder(options.jetstream)))
+            self._redo_log = RedoLog(disk, Path(jetstream_folder(options.jetstream)))
             redo = RedoCommits(
                 self._redo_log,
                 engine_loop.loop,
@@ -161,8 +159,15 @@ class JetStreamService:
         """
         disk, folder, log = self._disk, Path(jetstream_folder(jetstream)), self._log
         if jetstream.key is None:
-            check_not_encrypted(disk, folder)
+            if not _is_empty(disk, folder):
+                from jetlake.store.files.encryption import check_not_encrypted
+
+                check_not_encrypted(disk, folder)
             return disk
+        from jetlake.store.files.encryption import open_encrypted
+        from jetlake.store.files.keyring import has_keyring
+        from jetlake.store.redo.replay import replay
+
         if not has_keyring(disk, folder):
             # What is in the redo log of a store in the clear goes to its files before these are encrypted.
             replay(disk, folder, log.error)
@@ -181,7 +186,11 @@ class JetStreamService:
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions, disk: Disk) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
-        behind_redo = replay(disk, Path(folder), log.error)
+        behind_redo: frozenset[str] = frozenset()
+        if not _is_empty(disk, Path(folder)):
+            from jetlake.store.redo.replay import replay
+
+            behind_redo = replay(disk, Path(folder), log.error)
         store_folder = StoreFolder(disk, Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
@@ -236,6 +245,22 @@ class JetStreamService:
             self._lock = None
 
 
+def _real_disk() -> Disk:
+    if platform.LOCKS_OPEN_FILES:
+        from jetlake.store.files.windows_disk import WindowsDisk
+
+        return WindowsDisk()
+    return RealDisk()
+
+
+def _is_empty(disk: Disk, folder: Path) -> bool:
+    """Return whether nothing is stored yet: a start with an empty store loads nothing that recovers one."""
+    try:
+        return not disk.names(folder)
+    except OSError:
+        return False
+
+
 def _engine_options(name: str, options: Options, jetstream: JetStreamOptions, folder: str) -> EngineOptions:
     interval_s = jetstream.sync_interval_s
     return EngineOptions(
@@ -244,7 +269,7 @@ def _engine_options(name: str, options: Options, jetstream: JetStreamOptions, fo
         sync_interval_ns=0 if interval_s is None else nanoseconds(interval_s),
         strict=jetstream.strict,
         max_memory=jetstream.max_memory if jetstream.max_memory >= 0 else platform.machine_memory() * 3 // 4,
-        max_storage=jetstream.max_storage if jetstream.max_storage >= 0 else shutil.disk_usage(folder).free * 3 // 4,
+        max_storage=jetstream.max_storage if jetstream.max_storage >= 0 else platform.free_bytes(folder) * 3 // 4,
         limits=ServerLimits(
             max_ack_pending=max(jetstream.max_ack_pending, 0),
             max_request_batch=max(jetstream.max_request_batch, 0),
@@ -268,15 +293,21 @@ def _tiers(limits: JetStreamLimits) -> dict[str, AccountLimits]:
 
 
 def _begin_file_sync(syncable: Syncable) -> FileSync | None:
+    from jetlake.store.file_store import FileStore
+
     return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
 
 
 def _begin_writeback(syncable: Syncable) -> None:
+    from jetlake.store.file_store import FileStore
+
     if isinstance(syncable, FileStore):
         syncable.begin_writeback()
 
 
 def _redo_store(syncable: Syncable) -> FileStore | None:
+    from jetlake.store.file_store import FileStore
+
     return syncable if isinstance(syncable, FileStore) else None
 
 

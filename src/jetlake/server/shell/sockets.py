@@ -24,7 +24,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
             if socket.has_dualstack_ipv6():
                 return [socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)]
             return [socket.create_server(("0.0.0.0", port), backlog=1024)]
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As bytes, where it is ASCII: Python would load its tables of international names for a string.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0]
         return [socket.create_server(address[:2], family=family, backlog=1024)]
     except OSError as error:

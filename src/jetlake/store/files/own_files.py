@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk, Kind
@@ -38,8 +39,12 @@ class Layout:
     """
 
     def __init__(self, files: str, folders: dict[str, Layout] | None = None) -> None:
-        self._files = re.compile(files, re.ASCII)
+        self._names = files
         self._folders = folders or {}
+
+    @cached_property
+    def _files(self) -> re.Pattern[str]:
+        return re.compile(self._names, re.ASCII)  # Compiling all of them takes a part of a start.
 
     def has_file(self, name: str) -> bool:
         """Return whether the store writes a file of that name here."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from jetlake import platform
-from jetlake.store.log.segment import Segment
+
+if TYPE_CHECKING:
+    from jetlake.store.log.segment import Segment
 
 __all__ = ["OpenFiles", "connections_max", "files_max"]
 

@@ -116,10 +116,10 @@ def test_a_real_disk_begins_and_tells_errors(tmp_path, monkeypatch):
     disk.sync(handle)
     assert disk.read(handle, 7, 0) == b"payload"
     disk.close(handle)
-    if platform._sync_file_range is not None:
+    if platform._sync_file_range() is not None:
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
             disk.begin_writeback(handle, 0, 7)
-    monkeypatch.setattr(platform, "_sync_file_range", None)
+    monkeypatch.setattr(platform, "_sync_file_range", lambda: None)
     disk.begin_writeback(handle, 0, 7)
 
 

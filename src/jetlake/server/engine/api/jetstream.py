@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from jetlake.errors import JetlakeError, StoreError, api_error
 from jetlake.model.account import AccountInfo, AccountLimits, AccountTier, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
-from jetlake.model.rules.common import matcher_of
-from jetlake.model.stream import StreamConfig
 from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
-from jetlake.server.engine.api.consumer_creation import adopt_consumer, recover_consumers
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.sorted_names import SortedNames
@@ -19,14 +16,16 @@ from jetlake.server.engine.core.usage import StreamUsage, Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.snapshot.transfers import Transfers
-from jetlake.server.engine.sourcing.sourcing import Sourcing
-from jetlake.server.engine.storage.storage import Storage, StreamStorage
-from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
 from jetlake.store.steps import Steps, finish
 
 if TYPE_CHECKING:  # Loaded with the first restore: few servers ever see one, and all start without its libraries.
+    from jetlake.model.stream import StreamConfig
     from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
+
+    # Loaded with the first stream, or before by `prepare_jetstream`: a server listens without them.
+    from jetlake.server.engine.storage.storage import Storage, StreamStorage
+    from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["JetStream"]
 
@@ -123,6 +122,8 @@ class JetStream:
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
         for config, created_ns, storage in self._storage.recover(self.account.name):
+            from jetlake.server.engine.api.consumer_creation import recover_consumers
+
             stream = self._add(config, created_ns, storage, self.services.clock.now_ns())
             finish(stream.capture())
             with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
@@ -194,6 +195,8 @@ class JetStream:
             ApiError: another stream captures its subjects by now.
             StoreError: the disk refused; the stream was never visible.
         """
+        from jetlake.server.engine.api.consumer_creation import adopt_consumer
+
         config, storage = loader.config, loader.storage
         finish(self.check_overlap(config))
         loader.usage.release()  # The stream counts from here on.
@@ -238,6 +241,9 @@ class JetStream:
         return removal
 
     def _add(self, config: StreamConfig, created_ns: int, storage: StreamStorage, now_ns: int) -> Stream:
+        from jetlake.server.engine.sourcing.sourcing import Sourcing
+        from jetlake.server.engine.stream.stream import Stream
+
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
         stream = Stream(self.services, self.account, self.captured, usage, config, created_ns, storage)
         stream.copying = Sourcing(stream)
@@ -294,6 +300,8 @@ class JetStream:
         Raises:
             ApiError: 10065.
         """
+        from jetlake.model.rules.common import matcher_of
+
         stream = self.streams.get(config.name)
         owned = stream.config.subjects if stream is not None else ()
         if set(config.subjects) <= set(owned):

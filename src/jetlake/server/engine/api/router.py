@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from jetlake.errors import api_error
 from jetlake.model.ack_subject import NO_DOMAIN, account_hash
-from jetlake.model.api import encode_error, match
-from jetlake.server.engine.api.api import Api
-from jetlake.server.engine.api.direct_get import direct_get
 from jetlake.server.engine.api.jetstream import JetStream
-from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
+
+if TYPE_CHECKING:  # Loaded with the first request, or before by `prepare_jetstream`.
+    from jetlake.server.engine.api.api import Api
+    from jetlake.server.engine.consumer.consumer import Consumer
 
 __all__ = ["DisabledJetStream", "JetStreamRouter"]
 
@@ -37,11 +40,14 @@ class JetStreamRouter:
 
     def __init__(self, jetstream: JetStream) -> None:
         self._jetstream = jetstream
-        self._api = Api(jetstream)
+        self._api: Api | None = None  # the JSON API, from the first request on
         domain = jetstream.services.options.domain
         self._domain_prefix = f"$JS.{domain}.API.".encode() if domain else b""
         self._domain_token = (domain or NO_DOMAIN).encode()
-        self._hash = account_hash(jetstream.account.name).encode()
+
+    @cached_property
+    def _hash(self) -> bytes:
+        return account_hash(self._jetstream.account.name).encode()
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """Handle a message to `$JS.…`; False when no stream, consumer or API verb takes it."""
@@ -62,7 +68,13 @@ class JetStreamRouter:
         if subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
             return self._receive_pull(subject, reply, header, payload, origin)
         if subject.startswith(b"$JS.API.DIRECT.GET."):
+            from jetlake.server.engine.api.direct_get import direct_get
+
             return direct_get(self._jetstream, subject, reply, header, payload)
+        if self._api is None:
+            from jetlake.server.engine.api.api import Api
+
+            self._api = Api(self._jetstream)
         return self._api.receive(subject, reply, header, payload, origin)
 
     def subjects(self) -> list[bytes]:
@@ -140,6 +152,8 @@ class DisabledJetStream:
 
         An account that imports `$JS.API.INFO` has only the part of JetStream that it imports; the rest gets no answer.
         """
+        from jetlake.model.api import encode_error, match
+
         found = match(subject)
         if found is None or found.route.reply is None:
             return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
+
+from msgspec import Struct
 
 from jetlake.errors import StoreError
 from jetlake.server.engine.core.clock import Clock
@@ -34,8 +35,7 @@ class MessageCollector(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """Time, randomness, queues, group commit and error log of one engine."""
 
     options: EngineOptions

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jetlake.model.encoding.codec import encode
-from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import ActionKind
-from jetlake.model.events import ApiAudit, BatchAbandoned, ClientInfo, Event, StreamActionAdvisory, event_subject
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 
+if TYPE_CHECKING:  # Loaded with the first event.
+    from jetlake.model.events import Event
+
 __all__ = ["Advisories"]
 
-_AUDIT = event_subject("ADVISORY.API")
 _STREAM_KINDS = {
     ActionKind.CREATE: "ADVISORY.STREAM.CREATED",
     ActionKind.MODIFY: "ADVISORY.STREAM.UPDATED",
@@ -44,6 +43,9 @@ class Advisories:
         """
         if not self._account.has_interest(subject):
             return
+        from jetlake.model.encoding.codec import encode
+        from jetlake.model.encoding.times import format_time
+
         options = self._services.options
         now = format_time(self._services.clock.now_ns())
         values = fields() if callable(fields) else fields
@@ -52,16 +54,21 @@ class Advisories:
 
     def stream_action(self, stream: str, action: ActionKind) -> None:
         """Publish that a stream was created, updated or deleted."""
+        from jetlake.model.events import StreamActionAdvisory, event_subject
+
         subject = event_subject(_STREAM_KINDS[action], stream)
         self.publish(subject, StreamActionAdvisory, {"stream": stream, "action": action})
 
     def batch_abandoned(self, stream: str, batch: str, reason: str) -> None:
         """Publish that an open batch was dropped."""
+        from jetlake.model.events import BatchAbandoned, event_subject
+
         subject = event_subject("ADVISORY.STREAM.BATCH_ABANDONED", stream)
         self.publish(subject, BatchAbandoned, {"stream": stream, "batch": batch, "reason": reason})
 
     def api_audit(self, subject: bytes, request: bytes, response: bytes, origin: Subscriber | None) -> None:
         """Publish an API request with its answer."""
+        from jetlake.model.events import ApiAudit, ClientInfo, event_subject
 
         def fields() -> dict[str, Any]:
             client = origin.client_info() if origin is not None else {}
@@ -73,4 +80,4 @@ class Advisories:
                 "response": response.decode("utf-8", "replace"),
             }
 
-        self.publish(_AUDIT, ApiAudit, fields)
+        self.publish(event_subject("ADVISORY.API"), ApiAudit, fields)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable
 from jetlake.store.files.removal import Removal, Remover
-from jetlake.store.interface import MessageStore
-from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
+
+if TYPE_CHECKING:
+    from jetlake.store.interface import MessageStore
+    from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 
 __all__ = ["FolderRemovals"]
 
@@ -38,6 +41,8 @@ class FolderRemovals:
         Raises:
             StoreError: the disk refused; the folder is still there.
         """
+        from jetlake.store.stream_folder import StreamFolder
+
         removal = folder.removal()
         if after is None:
             removal.flush()

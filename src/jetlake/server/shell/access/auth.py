@@ -5,7 +5,6 @@ The reasons are in decision 12 (docs/decisions).
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -233,6 +232,8 @@ def _is_hash(secret: Secret | None) -> bool:
 def _is_secret(expected: Secret, given: str) -> bool:
     """Compare in constant time."""
     if not expected.is_bcrypt():
+        from hmac import compare_digest  # It loads OpenSSL, which a start without users does not need.
+
         return compare_digest(_bytes(expected.reveal()), _bytes(given))
     try:
         import bcrypt

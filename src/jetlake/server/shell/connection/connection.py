@@ -14,7 +14,6 @@ from jetlake.protocol.publish_runs import PublishRuns
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.handshake import Handshake
-from jetlake.server.shell.connection.message_trace import MessageTrace, trace_destination
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
@@ -238,7 +237,11 @@ class Connection(PeerConnection, Subscriber):
         if not session.may_reply_to(reply):
             send(session.deny(f'Publish with Reply of "{readable(reply)}"'))
             return
-        destination = trace_destination(header) if TRACE_DESTINATION in header else b""
+        destination = b""
+        if TRACE_DESTINATION in header:
+            from jetlake.server.shell.connection.message_trace import trace_destination  # Few messages are traced.
+
+            destination = trace_destination(header)
         if destination and not session.may_publish(destination):
             send(session.deny(f'Publish to "{readable(destination)}"'))
             return
@@ -249,6 +252,8 @@ class Connection(PeerConnection, Subscriber):
         if header and not destination and session.account.trace is not None:
             destination = session.account.trace.find_destination(header)
         if destination:
+            from jetlake.server.shell.connection.message_trace import MessageTrace
+
             message = (subject, reply, header, payload)
             MessageTrace(self, session.account, message, destination, self._services).publish()
         else:
