@@ -18,7 +18,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.files.disk import Disk
-from jetlake.store.log.mark import MarkFile
+from jetlake.store.log.durability import MarkFile
 from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock

@@ -5,7 +5,7 @@ from itertools import count
 
 import jetlake
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.log.mark import MarkFile
+from jetlake.store.log.durability import MarkFile
 from jetlake.store.redo.redo_format import find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_NAMES
 from tests.faults.killable import KillableServer

@@ -12,7 +12,8 @@ import pytest
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.log_file import LogFile
+from jetlake.store.log.recovery.segment_files import data_size
+from jetlake.store.log.segment import LogFile
 from jetlake.store.subject_filter import SubjectFilter
 from tests.support.faulty_disk import FaultyDisk, PowerCut
 
@@ -299,7 +300,7 @@ def test_what_is_written_to_a_compressed_file_and_synced_is_safe(seed: int) -> N
     store.close()
     path = compressed(disk)[0]
     file = LogFile(disk, path.parent, path.name)
-    size = file.data_size()
+    size = data_size(file)
     file.write(b"more", size)
     disk.sync(file.open())
     disk.cut_power()

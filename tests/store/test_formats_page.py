@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jetlake.store import meta_folder
 from jetlake.store.journal import journal_format
-from jetlake.store.log import mark, segment_header, segment_list
+from jetlake.store.log import durability, segment_header, segment_list
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.segment_index import format
@@ -55,7 +55,7 @@ def test_the_sizes_are_those_of_the_formula() -> None:
 def test_every_format_has_the_version_that_the_page_describes() -> None:
     versions = {
         segment_header.FORMAT_VERSION,
-        mark.FORMAT_VERSION,
+        durability.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
         segment_list.FORMAT_VERSION,
         redo_format.FORMAT_VERSION,

@@ -44,7 +44,7 @@ MUTATIONS = [
         "the redo log is never used again",
     ),
     (
-        "server/engine/stream/release.py",
+        "server/engine/stream/publish.py",
         "        self.store.roll_back(error)",
         "        pass",
         "a rollback is left out",

@@ -18,10 +18,9 @@ from jetlake.store.interface import Incoming, MessageStore, StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
-from jetlake.store.log.durability import FileSync
+from jetlake.store.log.durability import MARK_NAME, FileSync, MarkFile
 from jetlake.store.log.log import Log, LogFiles, LogOptions
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
-from jetlake.store.log.mark import MARK_NAME, MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.recovery.recovered import Recovered

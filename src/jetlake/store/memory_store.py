@@ -9,8 +9,7 @@ from itertools import compress
 from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.indexed_store import IndexedStore
-from jetlake.store.index.message_reader import MessageReader
+from jetlake.store.index.indexed_store import IndexedStore, MessageReader
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.interface import Incoming, MessageStore, StoreHooks, rising_times
 from jetlake.store.message import StoredMessage

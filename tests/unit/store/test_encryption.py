@@ -142,7 +142,11 @@ def test_a_keyring_that_asks_for_too_much_is_damaged(disk, cost):
 
 
 def test_a_store_in_the_clear_is_encrypted_whenever_the_power_goes():
-    contents = {SEGMENT: b"A" * 5000 + bytes(3000), META: b'{"name": "S"}', FOLDER / "$G/streams.list": b"S\n"}
+    contents = {
+        SEGMENT: b"A" * 5000 + bytes(3000),
+        META: b'{"name": "S"}',
+        FOLDER / "$G/streams.list": b"ORDERS-OF-2026\n",
+    }
     foreign = FOLDER / "$G/notes.txt"
     for cut_at in range(1, 90):
         disk = FaultyDisk(Random(cut_at))

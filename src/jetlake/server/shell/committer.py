@@ -187,7 +187,7 @@ class Committer:
         while redo is None or not redo.is_under_way:  # What comes meanwhile shares the next entry.
             count_max = max(self._threads_max - busy[False], 0)
             others = begun = self._commit.begin(count_max, _NAMES_MAX - busy[True])
-            if redo is not None:
+            if redo is not None and len(begun) >= redo.stores_least:
                 entry, others = redo.start(begun)
                 if entry is not None:
                     self._start_in_threads((entry,))

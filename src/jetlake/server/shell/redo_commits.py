@@ -52,6 +52,7 @@ class RedoCommits(Generic[Store]):
 
     Attributes:
         is_under_way: whether an entry is being synced.
+        stores_least: how few stores a commit must have to go to the redo log; smaller ones are synced by themselves.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RedoCommits(Generic[Store]):
         report: Callable[[str], None],
     ) -> None:
         self.is_under_way = False
+        self.stores_least = _STORES_LEAST
         self._log = log
         self._loop = loop
         self._redo_store = redo_store
@@ -83,13 +85,16 @@ class RedoCommits(Generic[Store]):
         return self.is_under_way or self._has_job
 
     def start(self, begun: list[Syncable]) -> tuple[SharedSync | None, list[Syncable]]:
-        """Write what the redo log can take of stores, and return the sync that makes those durable, and the others."""
+        """Write what the redo log can take of stores, and return the sync that makes those durable, and the others.
+
+        Args:
+            begun: at least `stores_least` of them.
+        """
         if len(begun) >= _STORES_LEAST:
             self._small_left = _COMMITS_SMALL
-        elif begun and self._small_left:
-            self._small_left -= 1
         else:
-            return None, begun
+            self._small_left -= 1
+        self.stores_least = 1 if self._small_left else _STORES_LEAST
         if self._is_failed or not self._has_room():
             return None, begun
         stores: list[Store] = []

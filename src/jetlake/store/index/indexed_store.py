@@ -1,13 +1,17 @@
-"""What both stores share: the index answers questions, the remover removes, and the reader loads messages."""
+"""What both stores share: the index answers questions, the remover removes, and the reader loads messages.
+
+The index decides which messages a read returns, and their blocks load them from wherever the bytes lie.
+"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
+from jetlake.store.index.block import Block
 from jetlake.store.index.index import BlockType, Index
-from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.index.running_count import RunningCount
 from jetlake.store.interface import Run, StoreHooks, StoreLimits
@@ -15,7 +19,7 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["IndexedStore"]
+__all__ = ["IndexedStore", "MessageReader"]
 
 
 class IndexedStore(Generic[BlockType]):
@@ -174,3 +178,196 @@ class IndexedStore(Generic[BlockType]):
 
     def running_count(self, first_sequence: int, subject_filter: SubjectFilter) -> RunningCount:
         return RunningCount(self._index, first_sequence, subject_filter)
+
+
+_SCAN_ROWS = 1024
+_SCAN_ROWS_MAX = 4096
+
+
+class MessageReader(Generic[BlockType]):
+    """Loads single messages and runs of them."""
+
+    def __init__(self, index: Index[BlockType]) -> None:
+        self._index = index
+
+    def _trust(self, block: BlockType) -> bool:
+        """Ensure that a block's living rows can be loaded; False when some can not and were removed as lost."""
+        return True
+
+    def _prepare(self, block: BlockType) -> None:
+        """Get ready to load a single row of a block, which is verified by itself."""
+
+    def get(self, sequence: int) -> StoredMessage | None:
+        """Return the message of that sequence, if it is there."""
+        found = self._index.locate(sequence)
+        if found is None:
+            return None
+        self._prepare(found[0])
+        return found[0].load(found[1], self._index.subjects.numbers.name_of)
+
+    def read(
+        self,
+        first_sequence: int,
+        subject_filter: SubjectFilter | None,
+        max_messages: int,
+        max_bytes: int,
+        last_sequence: int | None = None,
+    ) -> Run:
+        """Return the next messages from `first_sequence` on that pass the filter, at least one if there is one."""
+        index = self._index
+        end = index.last_sequence
+        if last_sequence is not None and last_sequence < end:
+            end = last_sequence
+        start = max(first_sequence, index.first_sequence)
+        if start > end or not index.messages:
+            return Run([], max(first_sequence, end + 1))
+        if subject_filter is None:
+            return self._read_all(start, end, max_messages, max_bytes)
+        passing = index.subjects.numbers.matches.passing(subject_filter)
+        if len(passing) == len(index.subjects.numbers.ids):
+            return self._read_all(start, end, max_messages, max_bytes)
+        if len(passing) > 1:
+            return self._read_several(passing, start, end, max_messages, max_bytes)
+        for number in passing:
+            return self._read_subject(number, start, end, max_messages, max_bytes)
+        return Run([], end + 1)
+
+    def _read_all(self, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
+        messages: list[StoredMessage] = []
+        index = self._index
+        names, blocks = index.subjects.numbers.names, index.blocks
+        # Most runs are read from the newest block.
+        position = len(blocks) - 1 if start >= index.starts[-1] else index.block_index(start)
+        while position < len(blocks):
+            block = blocks[position]
+            if block.first > end:
+                break
+            limit = block.row_at_or_after(end + 1)
+            row = block.next_live(block.row_at_or_after(start))
+            if row < 0 or row >= limit:
+                position += 1
+                continue
+            if not self._trust(block):
+                continue
+            wanted = max_messages - len(messages)
+            if block.live_count == len(block.live):
+                asked = min(limit - row, wanted)
+                got = block.load_run(row, row + asked, max_bytes, names)
+            else:
+                rows = block.live_rows(row, min(limit, row + wanted + _SCAN_ROWS))[:wanted]
+                asked = len(rows)
+                got = block.load_rows(rows, max_bytes, names)
+            messages += got
+            start = got[-1].sequence + 1
+            max_bytes -= _stored_bytes(block, row, got)
+            if len(got) < asked or len(messages) >= max_messages or max_bytes <= 0:
+                return Run(messages, start)
+        return Run(messages, end + 1)
+
+    def _read_subject(self, number: int, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
+        sequences = self._index.subjects.from_(number, start, max_messages)
+        if sequences and sequences[-1] > end:
+            del sequences[bisect_right(sequences, end) :]
+        complete = len(sequences) < max_messages
+        messages, cut = self._load_sequences(sequences, max_bytes)
+        if messages and (cut or not complete):
+            return Run(messages, messages[-1].sequence + 1)
+        if sequences and not messages:
+            # The messages found turned out to be lost.
+            literal = SubjectFilter((self._index.subjects.numbers.names[number],))
+            return MessageReader.read(self, start, literal, max_messages, max_bytes, end)
+        return Run(messages, end + 1)
+
+    def _load_sequences(self, sequences: list[int], max_bytes: int) -> tuple[list[StoredMessage], bool]:
+        """Return the messages of these sequences and whether the bytes did not suffice for all."""
+        messages: list[StoredMessage] = []
+        if len(sequences) == 1:
+            message = MessageReader.get(self, sequences[0])
+            return [message] if message is not None else [], False
+        index = self._index
+        names = index.subjects.numbers.names
+        position = 0
+        while position < len(sequences):
+            at = index.block_index(sequences[position])
+            block = index.blocks[at]
+            if not self._trust(block):
+                sequences = [sequence for sequence in sequences[position:] if index.has(sequence)]
+                position = 0
+                continue
+            is_last = at + 1 == len(index.blocks)
+            stop = len(sequences) if is_last else bisect_left(sequences, index.starts[at + 1], position)
+            if block.sequences is None:
+                rows = [sequence - block.first for sequence in sequences[position:stop]]
+            else:
+                rows = [block.row_of(sequence) for sequence in sequences[position:stop]]
+            got = block.load_rows(rows, max_bytes, names)
+            messages += got
+            if len(got) < len(rows):
+                return messages, True
+            max_bytes -= sum(block.sizes[row] for row in rows)
+            position = stop
+            if max_bytes <= 0 and position < len(sequences):
+                return messages, True
+        return messages, False
+
+    def _read_several(
+        self, passing: set[int] | tuple[int, ...], start: int, end: int, max_messages: int, max_bytes: int
+    ) -> Run:
+        """Look at row after row; after a long stretch without a hit, ask each subject where it continues."""
+        numbers = passing if isinstance(passing, set) else set(passing)
+        index = self._index
+        messages: list[StoredMessage] = []
+        rows_max = rows_left = _SCAN_ROWS_MAX + 4 * len(passing)
+        while start <= end:
+            position = index.block_index(start)
+            block = index.blocks[position]
+            row = block.row_at_or_after(start)
+            limit = min(block.row_at_or_after(end + 1), row + _SCAN_ROWS)
+            if row >= limit:
+                if position + 1 == len(index.blocks):
+                    break
+                start = max(index.starts[position + 1], start)
+                continue
+            rows = [
+                at
+                for at, number, live in zip(
+                    range(row, limit), block.subject_ids[row:limit], block.live[row:limit], strict=True
+                )
+                if live and number in numbers
+            ]
+            if rows and not self._trust(block):
+                continue
+            if not rows:
+                start = block.sequence_of(limit - 1) + 1
+                rows_left -= limit - row
+                if rows_left <= 0:
+                    rows_left = rows_max
+                    start = self._next_of(passing, start)
+                    if not start:
+                        break
+                continue
+            rows_left = rows_max
+            wanted = rows[: max_messages - len(messages)]
+            got = block.load_rows(wanted, max_bytes, index.subjects.numbers.names)
+            messages += got
+            start = got[-1].sequence + 1
+            if len(got) < len(wanted) or len(messages) >= max_messages:
+                return Run(messages, start)
+            max_bytes -= sum(block.sizes[at] for at in wanted)
+            if max_bytes <= 0:
+                return Run(messages, start)
+            start = block.sequence_of(limit - 1) + 1
+        return Run(messages, end + 1)
+
+    def _next_of(self, passing: Iterable[int], sequence: int) -> int:
+        """Return the lowest sequence from this one on that one of the subjects has, or 0."""
+        at_or_after = self._index.subjects.at_or_after
+        return min(filter(None, (at_or_after(number, sequence) for number in passing)), default=0)
+
+
+def _stored_bytes(block: Block, row: int, messages: list[StoredMessage]) -> int:
+    """Return what the messages of a run take, the first of which is in that row."""
+    last = block.row_of(messages[-1].sequence)
+    if last - row + 1 == len(messages):
+        return sum(block.sizes[row : last + 1])
+    return sum(block.sizes[block.row_of(message.sequence)] for message in messages)

@@ -2,7 +2,7 @@
 
 Little-endian. The header and the state that a file begins with are there twice, since without them nothing that follows
 could be read. A record is `length 4 | entries | hash 8`, the hash being xxh3 (64 bits, canonical byte order) over all
-before it, seeded for the journal and the file. The entries are in `journal_entries`.
+before it, seeded for the journal and the file. An entry is one of the letters below and its numbers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import struct
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from jetlake.store.journal.journal_entries import ENTRY_KINDS
-
 __all__ = [
+    "ENTRY_KINDS",
     "FORMAT_VERSION",
     "HEADER_SIZE",
+    "KINDS",
     "MAGIC",
+    "SAFE",
     "header_key",
     "owner_of",
     "owner_tag",
@@ -30,6 +31,16 @@ __all__ = [
 FORMAT_VERSION = 1
 
 MAGIC = b"JLCJ"
+
+KINDS = b"DdRXPAaFS"
+"""The letters of the entries: a run of deliveries and one with its sequences listed, a redelivery, a message at
+`max_deliver`, the position of a consumer without acknowledgements, acknowledgements as a range and as a list, the ack
+floor, the whole state."""
+SAFE = b"C"
+"""The entry of a record that has nothing of the consumer: all before it was synced when it was written."""
+ENTRY_KINDS = KINDS + SAFE
+"""The letters with which an entry, and so the content of a record, may begin."""
+
 _HEADER = struct.Struct("<4sHHIQ")
 _HASH = struct.Struct("<Q")
 _HEADER_COPY = _HEADER.size + _HASH.size

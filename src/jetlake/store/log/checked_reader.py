@@ -10,7 +10,7 @@ from xxhash import xxh3_64
 
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
-from jetlake.store.index.message_reader import MessageReader
+from jetlake.store.index.indexed_store import MessageReader
 from jetlake.store.interface import Run
 from jetlake.store.log.log import Log
 from jetlake.store.log.overwriting import matches_digest

@@ -38,10 +38,9 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import NO_ROOM
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, rising_times
-from jetlake.store.log.durability import Durability, FileSync
+from jetlake.store.log.durability import Durability, FileSync, MarkFile
 from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
-from jetlake.store.log.mark import MarkFile
 from jetlake.store.log.open_files import OpenFiles
 from jetlake.store.log.overwriting import erasable, erase, is_grouped
 from jetlake.store.log.record import pack_message, pack_run, pack_tombstone, record_size

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.log.log_file import table_of
-from jetlake.store.log.mark import MARK_NAME, Mark, MarkFile
+from jetlake.store.log.durability import MARK_NAME, Mark, MarkFile
 from jetlake.store.log.record import seed_of, unpack
 from jetlake.store.log.scan import scan
+from jetlake.store.log.segment import table_of
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.redo.redo_format import (
     FORMAT_VERSION,

@@ -586,7 +586,7 @@ def test_a_store_that_takes_nothing_more_refuses_each_publish(durable):
 
 
 def test_a_flood_beyond_what_may_wait_is_refused(durable, monkeypatch):
-    monkeypatch.setattr("jetlake.server.engine.stream.release.WAITING_MAX", 3)
+    monkeypatch.setattr("jetlake.server.engine.stream.publish.WAITING_MAX", 3)
     durable.create()
     for number in range(5):
         durable.publish("s.a", b"", reply=b"_INBOX.x.%d" % number)

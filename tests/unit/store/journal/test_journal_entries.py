@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from jetlake.store.journal.consumer_state import ConsumerState
-from jetlake.store.journal.journal_entries import JournalEntries, encode_state, replay
+from jetlake.store.journal.file_journal import JournalEntries, encode_state, replay
 
 STATE = encode_state(ConsumerState())
 

@@ -6,7 +6,8 @@ import pytest
 
 from jetlake.store.journal import journal_format
 from jetlake.store.journal.consumer_state import ConsumerState
-from jetlake.store.journal.journal_entries import ENTRY_KINDS, SAFE, encode_state
+from jetlake.store.journal.file_journal import encode_state
+from jetlake.store.journal.journal_format import ENTRY_KINDS, SAFE
 
 SEED = journal_format.seed_of(7, 1)
 

@@ -12,7 +12,7 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import ActionKind, RetentionPolicy
 from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT
 from jetlake.server.engine.consumer.consumer import Consumer, filter_of
-from jetlake.server.engine.consumer.cursor import StartPosition, start_position
+from jetlake.server.engine.consumer.feed import StartPosition, start_position
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
 from jetlake.server.engine.stream.stream import Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jetlake.server.engine.consumer.ack_tracker import AckTracker, Pending
-from jetlake.server.engine.consumer.cursor import Cursor, StartPosition, last_of_subjects
+from jetlake.server.engine.consumer.feed import Cursor, StartPosition, last_of_subjects
 from jetlake.server.engine.core.commit import Action, Commit, Syncable
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal

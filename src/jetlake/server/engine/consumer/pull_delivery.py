@@ -20,13 +20,12 @@ from jetlake.server.engine.consumer.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.feed import RUN_MESSAGES, size_of
 from jetlake.server.engine.consumer.priority import GroupPolicy, Overflow, PinnedClient, Prioritized
 from jetlake.server.engine.consumer.pull_queue import InboxState, PullQueue, WaitingPull, parse_pull_request
-from jetlake.server.engine.consumer.schedule import Schedule
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.routing.account import Account, Message
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
+    from jetlake.server.engine.consumer.consumer import Consumer, Schedule
 
 
 class PullDelivery:

@@ -25,8 +25,7 @@ from jetlake.server.engine.routing.sublist import Sublist
 from jetlake.server.engine.sourcing.positions import Position, Positions
 from jetlake.server.engine.stream.counters import add_copy
 from jetlake.server.engine.stream.headers import MSG_ID, ROLLUP, TTL, read_control_headers
-from jetlake.server.engine.stream.publish import AMPLE_ROOM
-from jetlake.server.engine.stream.release import Batch
+from jetlake.server.engine.stream.publish import AMPLE_ROOM, Batch
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.interface import Incoming
 

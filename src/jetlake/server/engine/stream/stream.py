@@ -40,8 +40,7 @@ from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.storage.storage import StreamStorage
 from jetlake.server.engine.stream.deduplication import MessageIds
 from jetlake.server.engine.stream.expiry import Expiry
-from jetlake.server.engine.stream.publish import PublishPath
-from jetlake.server.engine.stream.release import Release
+from jetlake.server.engine.stream.publish import PublishPath, Release
 from jetlake.server.engine.stream.removal import Removal
 from jetlake.server.engine.stream.retention import AnyConsumer, Retention
 from jetlake.server.engine.stream.rules import StreamRules, are_tighter

@@ -15,14 +15,12 @@ from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
-from jetlake.server.shell.connection.peer_connection import PeerConnection
+from jetlake.server.shell.connection.peer_connection import ConnectionReader, ConnectionWriter, PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
-from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import RESERVED_REPLIES, RESERVED_SUBJECTS, Session
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
 from jetlake.server.shell.connection.traces import readable
-from jetlake.server.shell.connection.writer import ConnectionWriter
 
 if TYPE_CHECKING:
     from jetlake.server.shell.connection_table import ConnectionTable

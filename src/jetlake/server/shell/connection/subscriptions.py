@@ -10,10 +10,10 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.connection.gone import GONE
+from jetlake.server.shell.connection.peer_connection import ConnectionWriter
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session, may_subscribe
 from jetlake.server.shell.connection.traces import readable
-from jetlake.server.shell.connection.writer import ConnectionWriter
 from jetlake.store.steps import Steps
 
 __all__ = ["ClientSubscriptions"]

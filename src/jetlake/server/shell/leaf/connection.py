@@ -17,11 +17,9 @@ from jetlake.protocol.leaf import LeafParser
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.peer import Peer
-from jetlake.server.shell.connection.peer_connection import PeerConnection
+from jetlake.server.shell.connection.peer_connection import ConnectionReader, ConnectionWriter, PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
-from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.writer import ConnectionWriter
 from jetlake.server.shell.leaf.link import LeafLink, LoopError, ViolationError
 from jetlake.server.shell.leaf.peer_info import PeerInfo
 

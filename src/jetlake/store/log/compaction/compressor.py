@@ -10,9 +10,8 @@ from pathlib import Path
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
 from jetlake.store.log.log import Log
-from jetlake.store.log.log_file import SECOND_ASIDE_SUFFIX
 from jetlake.store.log.overwriting import matches_digest
-from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment import SECOND_ASIDE_SUFFIX, Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
 
 __all__ = ["Compressor"]

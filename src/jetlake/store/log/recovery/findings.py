@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jetlake.errors import StoreError
+from jetlake.store.log.durability import Mark
 from jetlake.store.log.groups import incomplete_groups
-from jetlake.store.log.mark import Mark
 from jetlake.store.log.record import OVERHEAD
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.segment_files import SegmentFile

@@ -38,11 +38,11 @@ from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, format_names
 from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.log.durability import Mark
 from jetlake.store.log.lost_messages import LOST_MAX
-from jetlake.store.log.mark import Mark
 from jetlake.store.log.recovery.findings import Evidence, Findings
 from jetlake.store.log.recovery.recovered import Recovered
-from jetlake.store.log.recovery.segment_files import SegmentFile, find_segments
+from jetlake.store.log.recovery.segment_files import SegmentFile, data_size, find_segments
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_number
@@ -292,7 +292,7 @@ class _Recovery:
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
         """Read what the snapshot's last segment got since; None when the segment was damaged since."""
-        size = max(known.file.data_size(), known.size)
+        size = max(data_size(known.file), known.size)
         if size > WINDOW_BYTES:
             return None
         data = known.file.read_all(size)
@@ -372,7 +372,7 @@ class _Recovery:
 
     def _scan(self, segment: Segment, position: int | None) -> Scan:
         try:
-            size = segment.file.data_size()
+            size = data_size(segment.file)
             if size > WINDOW_BYTES:
                 content = scan_long(segment.file.read_all, size, HEADER_SIZE, segment.seed, position)
                 segment.hasher = None

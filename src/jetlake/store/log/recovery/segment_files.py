@@ -11,12 +11,14 @@ import msgspec
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import format_names
-from jetlake.store.log.log_file import table_of
-from jetlake.store.log.mark import Mark
+from jetlake.store.log.durability import Mark
+from jetlake.store.log.segment import LogFile, table_of
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
 
-__all__ = ["SegmentFile", "SegmentFiles", "find_segments"]
+__all__ = ["SegmentFile", "SegmentFiles", "data_size", "find_segments"]
+
+_ZEROS_BYTES = 16 * 1024 * 1024
 
 # A crash leaves no longer one that was never written.
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
@@ -150,3 +152,26 @@ def _sort_out(
             note(f"{folder / file.name} is segment {file.header.number} of its stream under a wrong name; it is used")
             own[file.header.number] = file
     return own, foreign
+
+
+def data_size(file: LogFile) -> int:
+    """Return a file's length without a hole at its end, and of a long file without zeros there.
+
+    Raises:
+        OSError: the file cannot be opened, or the disk refused.
+    """
+    disk, handle = file.disk, file.open()
+    if file.blocks is not None:
+        return file.blocks.size
+    size = disk.size(handle)
+    end = min(disk.data_size(handle) + 8, size)
+    if end <= _ZEROS_BYTES:
+        return end
+    while end > 0:
+        start = max(end - _ZEROS_BYTES, 0)
+        data = file.read_all(end - start, start)
+        if data.count(0) < len(data):
+            # A record ends with a hash, whose last bytes may be zeros.
+            return min(start + len(data.rstrip(b"\0")) + 8, size)
+        end = start
+    return 0

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetlake.server.engine.consumer.cursor import Cursor, StartPosition, last_of_subjects
+from jetlake.server.engine.consumer.feed import Cursor, StartPosition, last_of_subjects
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -1,6 +1,6 @@
 """When a consumer that nobody uses goes."""
 
-from jetlake.server.engine.consumer.schedule import Inactivity
+from jetlake.server.engine.consumer.consumer import Inactivity
 
 
 def test_without_a_threshold_it_never_goes():

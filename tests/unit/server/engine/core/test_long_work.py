@@ -436,7 +436,7 @@ def test_consumers_recount_one_after_the_other_behind_a_purge(sliced, monkeypatc
 
 @pytest.mark.parametrize("pattern", ["s.*.x", ">"])
 def test_a_consumer_looks_in_steps_for_its_chosen_messages_behind_a_purge(sliced, monkeypatch, pattern):
-    monkeypatch.setattr("jetlake.server.engine.consumer.cursor._CHOSEN_PER_STEP", 1)
+    monkeypatch.setattr("jetlake.server.engine.consumer.feed._CHOSEN_PER_STEP", 1)
     config = {**LAST, "name": "c", "filter_subject": pattern}
     sliced.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
     stream = sliced.jetstream.streams["S"]
