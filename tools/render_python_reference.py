@@ -1,15 +1,18 @@
-"""Draws the reference of the Python API from signatures and docstrings, as pages of Markdown.
+"""Draws the reference of the Python API from signatures, docstrings and `examples/reference.py`, as pages of Markdown.
 
-    python tools/render_python_reference.py FOLDER
+    python tools/render_python_reference.py [FOLDER]
 
-`make docs` puts the pages into the site.
+Without a folder it writes `docs/reference/python.md`, the overview that the repository keeps. `make docs` puts the
+whole pages into the site.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import textwrap
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,14 +41,25 @@ SEARCH_BOOSTS = {
     "formats.md": 0.1,
     "reference/": 0.5,
 }
-# What a reader meets first, in this order; other names follow in the order of the alphabet.
-FIRST_NAMES = [
-    "connect", "Client", "JetStream", "Stream", "Consumer", "Message", "MessageBatch", "Fetch", "Consume",
-    "OrderedConsumer", "KeyValue", "ObjectStore", "Services", "Service", "Counters", "Server", "session",
-    "JetlakeError",
-]  # fmt: skip
+# The client's names by task, beginning with what a reader meets first.
+GROUPS = {
+    "Connect, publish and subscribe": ["connect", "Client", "Subscription", "Message"],
+    "Publish to streams": ["JetStream", "PendingAck", "AtomicBatch", "FastPublisher"],
+    "Streams": ["Stream", "StoredMessage", "Table"],
+    "Consumers": ["Consumer", "MessageBatch", "Fetch", "Consume", "OrderedConsumer"],
+    "Consumer groups": ["ConsumerGroups", "ConsumerGroup", "GroupMember"],
+    "The subscribe workflow": ["PushSubscription", "PullSubscription"],
+    "Key-value buckets": ["KeyValue", "KeyWatch"],
+    "Object stores": ["ObjectStore", "ObjectReader", "ObjectWatch"],
+    "Services": ["Services", "Service", "ServiceRequest"],
+    "Counters": ["Counters"],
+}
+# What comes first on every page; other names follow in the order of the alphabet.
+FIRST_NAMES = [*(name for names in GROUPS.values() for name in names), "Server", "session", "JetlakeError"]
 ROOT = Path(__file__).parent.parent
+OVERVIEW = ROOT / "docs" / "reference" / "python.md"
 REPOSITORY = "https://github.com/jetlake/jetlake/tree/main"
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"^(Args|Raises|Attributes|Returns|Yields):$")
 
 
@@ -109,8 +123,8 @@ def is_called(value: Any) -> bool:
     return callable(value) or isinstance(value, classmethod | staticmethod)
 
 
-def describe_class(name: str, kind: type) -> list[str]:
-    """A class with its arguments and everything it offers."""
+def describe_class(name: str, kind: type, example: list[str]) -> list[str]:
+    """A class with an example, its arguments and everything it offers."""
     parents = [parent.__name__ for parent in kind.__bases__ if parent.__module__.startswith("jetlake")]
     lines = [f"## {name}", ""]
     if issubclass(kind, Exception):
@@ -119,7 +133,7 @@ def describe_class(name: str, kind: type) -> list[str]:
         lines += ["Also has what is in " + ", ".join(f"`{parent}`" for parent in parents) + ".", ""]
     if not issubclass(kind, Exception):
         lines += ["```python", f"{name}{signature_text(kind)}", "```", ""]
-    lines += [docstring_markdown(kind), ""]
+    lines += [docstring_markdown(kind), "", *example]
     for member, value in public_members(kind).items() if not issubclass(kind, BaseException) else ():
         function = getattr(value, "__wrapped__", value)
         if is_called(value):
@@ -131,17 +145,80 @@ def describe_class(name: str, kind: type) -> list[str]:
     return lines
 
 
+def examples() -> dict[str, str]:
+    """The body of each function of `examples/reference.py`, by the class that it shows."""
+    source = (ROOT / "examples" / "reference.py").read_text()
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AsyncFunctionDef) and node.name != "main":
+            body = source.splitlines()[node.lineno : node.end_lineno]
+            found[node.name.replace("_", "")] = textwrap.dedent("\n".join(body)).strip()
+    return found
+
+
+def example_block(name: str, shown: dict[str, str]) -> list[str]:
+    """The example of a class of the client; nothing for what has none."""
+    code = shown.get(name.lower())
+    return [] if code is None else ["```python", code, "```", ""]
+
+
+def overview() -> str:
+    """All classes of the client by task, each with an example and its members in a line each."""
+    shown = examples()
+    names = public_names(PAGES["client.md"][1])
+    lines = [
+        "# The Python API",
+        "",
+        "The classes of the asyncio client by task, each with an example and its methods and properties.",
+        "`jetlake.blocking` has the same names without `await`. In the examples, `client` is a connected client,",
+        "`js` is `client.jetstream()`, and the stream ORDERS stores `orders.>` (`examples/reference.py`).",
+        "`make docs` builds a site with every argument and exception.",
+        "",
+    ]
+    for title, members in GROUPS.items():
+        lines += [f"## {title}", ""]
+        for name in members:
+            lines += [f"### {name}", "", first_paragraph(names[name]), "", *example_block(name, shown)]
+            if inspect.isclass(names[name]):
+                lines += member_table(names[name])
+    lines += ["## Everything else", "", "| module | what it offers |", "|---|---|"]
+    for page, (_, module_name) in PAGES.items():
+        if page not in ("client.md", "errors.md"):
+            lines.append(f"| `{module_name}` | {', '.join(f'`{name}`' for name in public_names(module_name))} |")
+    lines.append("| `jetlake.errors` | the exceptions, drawn as a tree in the module; [by error code](errors.md) |")
+    return "\n".join(lines) + "\n"
+
+
+def member_table(kind: type) -> list[str]:
+    """A line for each method and property that a class has."""
+    lines = ["| | |", "|---|---|"]
+    attributes = dict(_ATTRIBUTE.findall((inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]))
+    for member, value in public_members(kind).items():
+        call = f"{member}()" if is_called(value) else member
+        text = first_paragraph(getattr(value, "__wrapped__", value)) or attributes.get(member, "")
+        if text:
+            lines.append(f"| `{call}` | {text} |")
+    return [*lines, ""] if len(lines) > 2 else []
+
+
+def first_paragraph(value: Any) -> str:
+    """The first paragraph of a docstring, for a cell of a table."""
+    paragraph = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+    return paragraph.replace("|", "\\|")
+
+
 def draw(page: str) -> str:
     """One page."""
+    shown = examples() if page == "client.md" else {}
     title, module_name = PAGES[page]
     lines = [f"# {title}", "", f"What `{module_name}` offers.", ""]
     for name, value in public_names(module_name).items():
         if inspect.isclass(value):
-            lines += describe_class(name, value)
+            lines += describe_class(name, value, example_block(name, shown))
         else:
             prefix = "await " if inspect.iscoroutinefunction(value) else ""
             lines += [f"## {name}", "", "```python", f"{prefix}{name}{signature_text(value)}", "```", ""]
-            lines += [docstring_markdown(value), ""]
+            lines += [docstring_markdown(value), "", *example_block(name, shown)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -169,5 +246,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        (Path(sys.argv[1]) / page).write_text(draw(page))
+    if len(sys.argv) > 1:
+        for page in PAGES:
+            (Path(sys.argv[1]) / page).write_text(draw(page))
+    else:
+        OVERVIEW.write_text(overview())

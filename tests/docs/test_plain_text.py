@@ -36,4 +36,4 @@ def test_the_whole_text_names_each_page():
 
 
 def test_the_reference_of_the_client_begins_with_connect():
-    assert list(reference.public_names("jetlake.client"))[:3] == ["connect", "Client", "JetStream"]
+    assert list(reference.public_names("jetlake.client"))[:3] == ["connect", "Client", "Subscription"]

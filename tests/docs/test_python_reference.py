@@ -51,3 +51,14 @@ def test_sections_become_lists():
     drawn = render.draw("client.md")
     assert "### JetStream.publish\n" in drawn
     assert "**Raises**\n\n- `" in drawn
+
+
+def test_the_overview_in_the_repository_is_current():
+    command = "python tools/render_python_reference.py"
+    assert render.OVERVIEW.read_text() == render.overview(), f"written by `{command}`"
+
+
+def test_every_class_of_the_client_has_a_group_and_an_example():
+    names = render.public_names(render.PAGES["client.md"][1])
+    assert sorted(name for group in render.GROUPS.values() for name in group) == sorted(names)
+    assert {name.lower() for name in names} == set(render.examples())
