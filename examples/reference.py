@@ -64,6 +64,11 @@ async def fast_publisher(client: Client, js: JetStream) -> None:
     print(fast.ack.count)
 
 
+async def schemas(client: Client, js: JetStream) -> None:
+    await js.schemas().add("ORDERS", "orders.>", '{"type": "object", "required": ["id"]}')
+    await js.publish("orders.new", b'{"id": 1}', validate=True)
+
+
 async def stream(client: Client, js: JetStream) -> None:
     orders = await js.stream("ORDERS")
     state = (await orders.info()).state

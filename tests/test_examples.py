@@ -30,7 +30,7 @@ PRINTED = {
     "13_counters": r"\{.*'votes.tea': 3.*\}\n\['left', 'right'\]\n",
     "12_object_store": "stored 300000 bytes in 3 chunks\ncopied: True\nold.bin, new.bin left\n",
     "15_tables": "50 readings, the warmest 29\n",
-    "reference": "(?s).*\n30 examples\n",
+    "reference": "(?s).*\n31 examples\n",
     "10_blocking": "fetched 5\nthe others add up to 180\n",
 }
 

@@ -44,7 +44,7 @@ SEARCH_BOOSTS = {
 # The client's names by task, beginning with what a reader meets first.
 GROUPS = {
     "Connect, publish and subscribe": ["connect", "Client", "Subscription", "Message"],
-    "Publish to streams": ["JetStream", "PendingAck", "AtomicBatch", "FastPublisher"],
+    "Publish to streams": ["JetStream", "PendingAck", "AtomicBatch", "FastPublisher", "Schemas"],
     "Streams": ["Stream", "StoredMessage", "Table"],
     "Consumers": ["Consumer", "MessageBatch", "Fetch", "Consume", "OrderedConsumer"],
     "Consumer groups": ["ConsumerGroups", "ConsumerGroup", "GroupMember"],
