@@ -171,16 +171,15 @@ def command_page() -> str:
 
 
 _INSTEAD = {
-    "audit checks": "`jetlake audit analyze` has a fixed list of checks",
     "errors edit": "for authors of nats-server",
     "errors validate": "for authors of nats-server",
-    "plugins register": "",
+    "plugins register": "there are no plugins",
     "schema search": "`jetlake stream add --validate` checks without schemas",
     "schema info": "[configuration](configuration.md) lists every field",
     "schema req": "",
     "schema validate": "`jetlake stream add --config FILE --validate`",
+    "server cluster balance": "in each account: `jetlake stream cluster balance`",
     "server generate": "[serve.md](serve.md) lists every flag",
-    "server run": "`jetlake serve`",
 }
 """What takes the place of a command of `nats` that is not here."""
 

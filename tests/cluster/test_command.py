@@ -32,6 +32,11 @@ async def test_the_leader_and_the_replicas_are_shown(cluster):
             assert (f"Replica {node.name}: " in shown) is (node is not leader)
         assert "Leader: n" in await run(cluster, "consumer", "info", "S", "C")
         await _dashboard_shows_replicas(client, cluster)
+        for name in ("D", "E", "F"):
+            await stream.create_consumer(name)
+        for line in ("stream", "consumer"):
+            names = ["S"] if line == "consumer" else []
+            assert "Moved the leaders of" in await run(cluster, line, "cluster", "balance", *names, "--force")
 
 
 async def _dashboard_shows_replicas(client, cluster):

@@ -11,8 +11,9 @@ from jetlake.errors import JetlakeError
 
 if TYPE_CHECKING:
     from jetlake.client import Client
+    from jetlake.model.stream import ClusterInfo
 
-__all__ = ["ask_cluster", "require_cluster"]
+__all__ = ["ask_cluster", "require_cluster", "spread_leaders"]
 
 
 def require_cluster(client: Client) -> None:
@@ -36,3 +37,28 @@ async def ask_cluster(client: Client, subject: str, body: dict[str, Any], timeou
         error = reply["error"]
         raise JetlakeError(f"{error.get('description')} ({error.get('err_code')})")
     return reply
+
+
+async def spread_leaders(
+    client: Client, subjects: dict[str, str], clusters: dict[str, ClusterInfo], timeout_s: float
+) -> dict[str, str]:
+    """Ask leaders on servers that lead most to step down in favour of those that lead least; returns who leads what.
+
+    Args:
+        subjects: where a leader is asked to step down, by what it leads.
+        clusters: leader and replicas, by the same.
+    """
+    leading: dict[str, int] = {}
+    for cluster in clusters.values():
+        for server in (cluster.leader, *(peer.name for peer in cluster.replicas)):
+            leading.setdefault(server, 0)
+        leading[cluster.leader] += 1
+    moved: dict[str, str] = {}
+    for name, cluster in clusters.items():
+        least = min((peer.name for peer in cluster.replicas if peer.current), key=leading.__getitem__, default="")
+        if least and leading[cluster.leader] - leading[least] > 1:
+            await ask_cluster(client, subjects[name], {"placement": {"preferred": least}}, timeout_s)
+            leading[cluster.leader] -= 1
+            leading[least] += 1
+            moved[name] = least
+    return moved

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE
 from tests.support.command_shell import Shell, output_of
+from tests.support.tls import CERTIFICATES, TLS
 
 _SYSTEM = """
 accounts {
@@ -69,6 +71,7 @@ async def test_top_audit_and_cheat(start, tmp_path, monkeypatch):
     assert "jetlake command" in await shell.run(f"top here --max-refresh 2 --interval 50ms {_AS_SYSTEM}")
     assert "does not answer" in await shell.run(f"top nope {_AS_SYSTEM}", status=EXIT_FAILED)
     await shell.run(f"audit gather --output {tmp_path / 'audit.zip'} {_AS_SYSTEM}")
+    assert (await shell.json("audit checks"))[0]["report"] == "healthz"
     assert "9 reports checked, 0 faults found" in await shell.run(f"audit analyze {tmp_path / 'audit.zip'}")
     (tmp_path / "bad.zip").write_text("x")
     assert "is no archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
@@ -95,6 +98,59 @@ async def test_account_reports_backup_and_restore(shell, tmp_path):
     assert (await shell.json("stream state B"))["messages"] == 1
     await shell.run(f"account backup {tmp_path / 'more'} --force --critical-warnings", status=EXIT_FAILED)
     assert "has no backups" in await shell.run(f"account restore {tmp_path / 'all' / 'A'}", status=EXIT_FAILED)
+
+
+async def test_the_certificate_of_a_server_is_shown(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    shell = Shell((await start(f"{TLS} }}", ["no_jetstream"])).url)
+    trusted = await shell.json(f"account tls --tlsca {CERTIFICATES / 'ca.pem'}")
+    assert trusted["version"] == "TLSv1.3" and trusted["error"] == ""
+    assert "127.0.0.1" in trusted["names"] or "localhost" in trusted["names"]
+    assert trusted["pem"].startswith("-----BEGIN CERTIFICATE-----\n")
+    said = await shell.run(f"account tls --no-pem --tlsca {CERTIFICATES / 'ca.pem'}")
+    assert "Certificate: trusted" in said and "Valid Until: " in said and "BEGIN" not in said
+    said = await shell.run(
+        f"account tls --no-pem --expire-warn 99999d --tlsca {CERTIFICATES / 'ca.pem'}", status=EXIT_FAILED
+    )
+    assert "the certificate expires in" in said
+    # Without the authority nobody trusts it, and it is shown all the same.
+    assert "BEGIN CERTIFICATE" in await shell.run("account tls", status=EXIT_FAILED)
+
+
+async def test_a_server_without_tls_says_so(shell):
+    assert "does not use TLS" in await shell.run("account tls", status=EXIT_FAILED)
+
+
+async def test_keys_sign_and_check(shell, tmp_path):
+    seed, public = (await shell.run("auth nkey gen user")).split()
+    assert (seed[:2], public[0]) == ("SU", "U")
+    file, data = tmp_path / "account.nk", tmp_path / "data"
+    data.write_bytes(b"content")
+    public = (await shell.run(f"auth nkey gen account --output {file}")).strip()
+    assert await shell.run(f"auth nkey show {file}") == f"{public}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "never overwritten" in await shell.run(f"auth nkey gen account --output {file}", status=EXIT_USAGE)
+    signature = (await shell.run(f"auth nkey sign {data} {file}")).strip()
+    for key in (public, file):
+        assert await shell.run(f"auth nkey check {data} {signature} {key}") == "The signature is valid\n"
+    data.write_bytes(b"other")
+    assert "was not signed" in await shell.run(f"auth nkey check {data} {signature} {public}", status=EXIT_FAILED)
+    assert "neither a file nor" in await shell.run(f"auth nkey check {data} x! {public}", status=EXIT_USAGE)
+    sealing = tmp_path / "curve.nk"
+    assert (await shell.run(f"auth nkey gen curve --output {sealing}"))[0] == "X"
+    assert "does not sign" in await shell.run(f"auth nkey sign {data} {sealing}", status=EXIT_USAGE)
+
+
+async def test_requests_of_the_api_are_watched(shell):
+    watching = asyncio.create_task(
+        output_of(await shell.start("server watch api --interval 300ms --count 10 --json", b"Watching"))
+    )
+    while not watching.done():
+        await shell.run("stream info NOPE", status=EXIT_FAILED)
+        await shell.run("stream add X --subjects x --defaults")
+    last = json.loads(watching.result().splitlines()[-1])
+    assert {("STREAM INFO", True), ("STREAM CREATE", False)} <= {(one["request"], one["errors"] > 0) for one in last}
+    assert {one["user"] for one in last} == {"jetlake command"}
 
 
 async def test_buckets(shell):

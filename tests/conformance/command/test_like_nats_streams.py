@@ -160,6 +160,7 @@ async def test_commands_of_clusters_say_what_the_server_is(orders):
         "stream cluster peer-remove ORDERS x --force",
         "stream cluster balance",
         "consumer cluster step-down ORDERS W",
+        "consumer cluster balance ORDERS",
     ):
         assert "is not part of a cluster" in await orders.run(line, status=EXIT_FAILED)
 

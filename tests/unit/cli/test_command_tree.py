@@ -15,7 +15,13 @@ from jetlake.cli.shared_options import SharedCommand
 
 _OTHERS = {"jetlake serve", "jetlake pipeline requeue"}
 """Commands whose help is their own, and another name of one."""
-_WITHOUT_JSON = {"jetlake auth config", "jetlake catalog serve", "jetlake completion", "jetlake dashboard"}
+_WITHOUT_JSON = {
+    "jetlake auth config",
+    "jetlake catalog serve",
+    "jetlake completion",
+    "jetlake dashboard",
+    "jetlake server run",
+}
 
 
 def commands(group=app, path="jetlake"):

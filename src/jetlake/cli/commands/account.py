@@ -1,16 +1,23 @@
-"""`jetlake account report`, `backup` and `restore`: the account's connections, and all its streams at once."""
+"""`jetlake account report`, `backup`, `restore` and `tls`: connections, all streams, the server's certificate."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.contexts import plain
 from jetlake.cli.session import EXIT_FAILED, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
+from jetlake.cli.values import DURATION
 from jetlake.errors import ApiError, JetlakeError
 
 _STALL_S = 0.3
@@ -194,4 +201,94 @@ def _backups(folder: str) -> list[Path]:
     return found
 
 
-ACCOUNT_COMMANDS: tuple[click.Command, ...] = (report, backup, restore)
+@click.command("tls", cls=SharedCommand, example="jetlake account tls --expire-warn 14d")
+@click.option("--expire-warn", type=DURATION, metavar="DURATION", help="Exit with 1 when it expires within this time.")
+@click.option("--pem/--no-pem", default=True, help="Whether the certificate is printed too.")
+@json_option
+@command
+async def tls(session: Session, expire_warn: int | None, pem: bool, as_json: bool) -> None:
+    """Show the TLS certificate of the server, and whether this machine trusts it."""
+    shown = await _certificate(session)
+    left_s = shown["expires_s"] - time.time() if shown["expires_s"] else None
+    if as_json:
+        output.print_json(shown)
+    else:
+        trusted = shown["error"] or "trusted"
+        output.print_facts(
+            f"TLS of {session.target.shown}",
+            {
+                "Connection": [("Version", shown["version"]), ("Cipher", shown["cipher"]), ("Certificate", trusted)],
+                "Certificate": [
+                    ("Subject", shown["subject"]),
+                    ("Issuer", shown["issuer"]),
+                    ("Names", ", ".join(shown["names"])),
+                    ("Valid Until", None if left_s is None else _until(shown["not_after"], left_s)),
+                ],
+            },
+        )
+        if pem:
+            click.echo(f"\n{shown['pem'].strip()}")
+    if shown["error"]:
+        raise SystemExit(EXIT_FAILED)
+    if expire_warn is not None and left_s is not None and left_s < expire_warn / 1e9:
+        fail(f"the certificate expires in {output.age(max(left_s, 0))}")
+
+
+def _until(not_after: str, left_s: float) -> str:
+    return f"{not_after} (in {output.age(left_s)})" if left_s > 0 else f"{not_after} (expired)"
+
+
+async def _certificate(session: Session) -> dict[str, Any]:
+    """Take the server's certificate from a handshake; one that fails is repeated without verification."""
+    from jetlake.client.settings.tls_files import tls_from_files
+
+    target = plain(session.target)
+    context = tls_from_files(target.tls_ca, target.tls_cert, target.tls_key)
+    try:
+        return await _handshake(session, context)
+    except ssl.SSLCertVerificationError as error:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return {**await _handshake(session, context), "error": error.verify_message}
+
+
+async def _handshake(session: Session, context: ssl.SSLContext) -> dict[str, Any]:
+    target = plain(session.target)
+    url = target.server.split(",")[0]
+    address = urlsplit(url if "://" in url else f"nats://{url}")
+    host, port = address.hostname or "127.0.0.1", address.port or 4222
+    async with asyncio.timeout(session.timeout_s):
+        first: dict[str, Any] = {"ssl": context, "server_hostname": host} if target.tls_first else {}
+        reader, writer = await asyncio.open_connection(host, port, **first)
+        try:
+            if not target.tls_first:
+                info = msgspec.json.decode((await reader.readline()).removeprefix(b"INFO "))
+                if not (info.get("tls_required") or info.get("tls_available")):
+                    fail(f"server {target.shown} does not use TLS")
+                await writer.start_tls(context, server_hostname=host)
+            channel = writer.get_extra_info("ssl_object")
+            der = channel.getpeercert(binary_form=True) or b""
+            fields, version, cipher = channel.getpeercert() or {}, channel.version(), channel.cipher()[0]
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+    not_after = fields.get("notAfter", "")
+    return {
+        "version": version,
+        "cipher": cipher,
+        "error": "",
+        "subject": _named(fields.get("subject", ())),
+        "issuer": _named(fields.get("issuer", ())),
+        "names": [name for _, name in fields.get("subjectAltName", ())],
+        "not_after": not_after,
+        "expires_s": ssl.cert_time_to_seconds(not_after) if not_after else 0,
+        "pem": ssl.DER_cert_to_PEM_cert(der),
+    }
+
+
+def _named(parts: Any) -> str:
+    """Write a distinguished name: `commonName=localhost, organizationName=…`."""
+    return ", ".join(f"{key}={value}" for part in parts for key, value in part)
+
+
+ACCOUNT_COMMANDS: tuple[click.Command, ...] = (report, backup, restore, tls)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from jetlake.auth.claims import (
     Template,
     UserClaims,
 )
+from jetlake.auth.keys import ACCOUNT, CURVE, OPERATOR, SERVER, USER, CurveKey, KeyPair, kind_of, verify
 from jetlake.auth.store import SYSTEM_NAME, AuthStore, account_limits, token_of, user_limits
 from jetlake.auth.tokens import check_times, decode_token
 from jetlake.cli import output
@@ -328,3 +331,93 @@ async def push(session: Session, names: tuple[str, ...], operator: str, folder: 
             click.echo(f"{name}: {result}")
     if failed:
         fail(f"{output.plural(len(failed), 'account')} not taken over: {', '.join(failed)}", EXIT_FAILED)
+
+
+@auth.group("nkey", cls=SharedGroup)
+def nkey() -> None:
+    """Create keys, sign with them, and check signatures."""
+
+
+@nkey.command("gen", example="jetlake auth nkey gen user --output user.nk")
+@click.argument("kind", type=click.Choice([USER, ACCOUNT, OPERATOR, SERVER, CURVE], case_sensitive=False))
+@click.option("--output", "file", metavar="FILE", help="Write the seed to this file, and print the public key.")
+@json_option
+@pass_session
+def generate_key(session: Session, kind: str, file: str | None, as_json: bool) -> None:
+    """Create a key of KIND at random, and print its seed and its public key."""
+    key = guarded(lambda: CurveKey.create() if kind == CURVE else KeyPair.create(kind), session)
+    if file:
+        guarded(lambda: _write_seed(file, key.seed), session)
+        output.tell(key.public, {"public": key.public, "file": file}, as_json)
+    else:
+        output.tell(f"{key.seed}\n{key.public}", {"seed": key.seed, "public": key.public}, as_json)
+
+
+def _write_seed(file: str, seed: str) -> None:
+    """Write a new file that only its owner can read."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{file} exists already; a key is never overwritten") from None
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(f"{seed}\n")
+
+
+def _read_seed(file: str) -> KeyPair | CurveKey:
+    seed = Path(file).read_text(errors="replace").strip()[:_TEXT_MAX]
+    return CurveKey.from_seed(seed) if seed.startswith("SX") else KeyPair.from_seed(seed)
+
+
+@nkey.command("show", example="jetlake auth nkey show user.nk")
+@click.argument("file")
+@json_option
+@pass_session
+def show_key(session: Session, file: str, as_json: bool) -> None:
+    """Print the public key of the seed in FILE."""
+    key = guarded(lambda: _read_seed(file), session)
+    output.tell(key.public, {"public": key.public}, as_json)
+
+
+@nkey.command("sign", example="jetlake auth nkey sign release.tar user.nk")
+@click.argument("file")
+@click.argument("key")
+@json_option
+@pass_session
+def sign_file(session: Session, file: str, key: str, as_json: bool) -> None:
+    """Sign FILE with the seed in the file KEY, and print the signature in base64."""
+
+    def sign() -> bytes:
+        pair = _read_seed(key)
+        if isinstance(pair, CurveKey):
+            raise ConfigError(f"{key} holds a key that seals and does not sign")
+        return pair.sign(Path(file).read_bytes())
+
+    signature = b64encode(guarded(sign, session)).decode()
+    output.tell(signature, {"signature": signature}, as_json)
+
+
+@nkey.command("check", example="jetlake auth nkey check release.tar release.sig user.nk")
+@click.argument("file")
+@click.argument("signature")
+@click.argument("key")
+@json_option
+@pass_session
+def check_signature(session: Session, file: str, signature: str, key: str, as_json: bool) -> None:
+    """Check whether KEY, a public key or a file with a seed, signed FILE; SIGNATURE is base64 or a file with it."""
+
+    def holds() -> bool:
+        public = key if kind_of(key) else _read_seed(key).public
+        text = Path(signature).read_text() if Path(signature).is_file() else signature
+        try:
+            signed = b64decode(text.strip().translate(_STANDARD), validate=True)
+        except ValueError:
+            raise ConfigError(f"{signature[:40]} is neither a file nor a signature in base64") from None
+        return verify(public, Path(file).read_bytes(), signed)
+
+    if not guarded(holds, session):
+        fail(f"{file} was not signed with this signature by {key}")
+    output.tell("The signature is valid", {"valid": True}, as_json)
+
+
+_STANDARD = str.maketrans("-_", "+/")
+"""Signatures come with either alphabet of base64."""

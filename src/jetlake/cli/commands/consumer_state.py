@@ -11,11 +11,11 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.choosing import chosen_consumer, chosen_stream
-from jetlake.cli.clusters import ask_cluster, require_cluster
+from jetlake.cli.clusters import ask_cluster, require_cluster, spread_leaders
 from jetlake.cli.expressions import compile_expression
 from jetlake.cli.graphs import Chart, show_graphs
 from jetlake.cli.name_completion import consumer_names, stream_names
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail, force_option, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.cli.values import DURATION
 from jetlake.model.consumer import ConsumerInfo
@@ -238,3 +238,25 @@ async def step_down(
         {"stream": stream, "consumer": name, "before": old, "leader": new},
         as_json,
     )
+
+
+@cluster.command("balance", example="jetlake consumer cluster balance ORDERS --force")
+@stream_argument
+@click.option("--pull", "kind", flag_value="pull", help="Only pull consumers.")
+@click.option("--push", "kind", flag_value="push", help="Only push consumers.")
+@force_option
+@json_option
+@command
+async def balance(session: Session, stream: str | None, kind: str | None, force: bool, as_json: bool) -> None:
+    """Spread the leaders of the consumers of STREAM over the servers that hold them."""
+    async with await session.connect() as client:
+        require_cluster(client)
+        js = session.jetstream_of(client)
+        stream = await chosen_stream(js, stream)
+        infos = [info for info in await (await js.stream(stream)).consumers() if info.cluster and info.cluster.replicas]
+        infos = [info for info in infos if kind in (None, "push" if info.config.deliver_subject else "pull")]
+        confirm(f"Balance the leaders of {output.plural(len(infos), 'consumer')}?", force)
+        subjects = {info.name: f"{js.api.prefix}.CONSUMER.LEADER.STEPDOWN.{stream}.{info.name}" for info in infos}
+        clusters = {info.name: info.cluster for info in infos if info.cluster is not None}
+        moved = await spread_leaders(client, subjects, clusters, session.timeout_s)
+    output.tell(f"Moved the leaders of {output.plural(len(moved), 'consumer')}", {"moved": moved}, as_json)

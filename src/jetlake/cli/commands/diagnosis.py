@@ -448,6 +448,27 @@ def analyze(archive: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+_CHECKS = (
+    ("healthz", "Server Health", "/healthz of every server says ok"),
+    ("varz", "Slow Consumers", "No client was disconnected for reading too slowly"),
+    ("varz", "JetStream Usage", "Storage and memory are below 90 % of their limits"),
+    ("jsz", "Replicas", "Replicas of streams are online and current"),
+    ("jsz", "Lost Messages", "No stream has lost messages"),
+    ("varz", "Versions", "All servers have the same version"),
+)
+"""What `analyze` looks for: the report, a name, and what should hold."""
+
+
+@audit.command("checks", example="jetlake audit checks")
+@json_option
+def checks(as_json: bool) -> None:
+    """List what `jetlake audit analyze` looks for."""
+    if as_json:
+        output.print_json([dict(zip(("report", "name", "holds"), check, strict=True)) for check in _CHECKS])
+        return
+    output.print_table("Audit Checks", ["Report", "Check", "What should hold"], [list(check) for check in _CHECKS])
+
+
 def _faults(report: str, answer: dict[str, Any]) -> list[str]:
     """List what is wrong in one report."""
     data = answer.get("data") or {}

@@ -12,6 +12,7 @@ import msgspec
 from jetlake.cli import output
 from jetlake.cli.commands.account import ACCOUNT_COMMANDS
 from jetlake.cli.commands.consumer import print_report as print_consumers
+from jetlake.cli.commands.local_server import run
 from jetlake.cli.commands.server_check import check
 from jetlake.cli.commands.server_reports import REPORT_COMMANDS, filter_of
 from jetlake.cli.commands.servers import SERVER_COMMANDS
@@ -30,7 +31,7 @@ def server() -> None:
     """Inspect the server, its clients and its storage."""
 
 
-for _command in (check, *SERVER_COMMANDS):
+for _command in (check, run, *SERVER_COMMANDS):
     server.add_command(_command)
 
 

@@ -6,12 +6,14 @@ They ask the system account. `mappings` asks nobody.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -19,12 +21,16 @@ import msgspec
 from jetlake.cli import output
 from jetlake.cli.clusters import ask_cluster, require_cluster
 from jetlake.cli.graphs import Chart, show_graphs
-from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option, raise_refused
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.cli.system import NEEDS_SYSTEM_ACCOUNT, ask_servers, collect
 from jetlake.cli.values import WAIT
 from jetlake.errors import JetlakeError, NoRespondersError
+from jetlake.model.api import API_ROWS
 from jetlake.model.encoding.times import parse_time
+
+if TYPE_CHECKING:
+    from jetlake.client import Message
 
 Rows = list[dict[str, Any]]
 
@@ -601,6 +607,63 @@ def print_accounts(answers: Rows, sort: str, number: int) -> None:
         ],
         numbers=[1, 2, 3, 4, 5, 6],
     )
+
+
+@watch.command("api", example="jetlake server watch api")
+@_rows
+@_interval
+@_count
+@json_option
+@command
+async def watch_api(session: Session, number: int, interval: float, count: int, as_json: bool) -> None:
+    """Watch who uses the JetStream API of this account, and for what: the requests since the start."""
+    requests: Counter[tuple[str, str]] = Counter()
+    errors: Counter[tuple[str, str]] = Counter()
+
+    def seen(message: Message) -> None:
+        with suppress(msgspec.DecodeError):
+            audited = msgspec.json.decode(message.data, type=_Audited)
+            # By kind of request: names of streams and consumers would make a row each.
+            words = audited.subject.removeprefix("$JS.API.").split(".")
+            kind = " ".join(itertools.takewhile(_API_WORDS.__contains__, words[:3])) or audited.subject
+            user = audited.client.get("user") or audited.client.get("name") or audited.client.get("kind") or "unknown"
+            key = str(user), kind
+            if key in requests or len(requests) < _AUDITED_MAX:
+                requests[key] += 1
+                errors[key] += '"error"' in audited.response
+
+    async with await session.connect(stay=True) as client:
+        await client.subscribe("$JS.EVENT.ADVISORY.API", callback=seen)
+        await client.flush()
+        raise_refused(client)
+        click.echo("Watching requests of the API; press Ctrl-C to stop", err=True)
+        for drawn in itertools.count(1):
+            await asyncio.sleep(interval)
+            rows = [(*key, asked, errors[key]) for key, asked in requests.most_common(number)]
+            if as_json:
+                fields = ("user", "request", "requests", "errors")
+                click.echo(msgspec.json.encode([dict(zip(fields, row, strict=True)) for row in rows]))
+            else:
+                if sys.stdout.isatty():
+                    click.clear()
+                shown = [[user, kind, output.count(asked), output.count(bad)] for user, kind, asked, bad in rows]
+                output.print_table("API requests", ["User", "Request", "Requests", "Errors"], shown, numbers=[2, 3])
+            if drawn == count:
+                return
+
+
+_API_WORDS = frozenset(word for route in API_ROWS for word in route.verb.split("."))
+"""The words of the API's subjects that are not names."""
+_AUDITED_MAX = 10_000
+"""How many pairs of users and requests are counted."""
+
+
+class _Audited(msgspec.Struct):
+    """The part of an audit of the API that is counted."""
+
+    subject: str
+    response: str = ""
+    client: dict[str, Any] = {}
 
 
 @click.command("graph", cls=SharedCommand, example="jetlake server graph s1 --user sys --password secret")

@@ -9,7 +9,7 @@ import click
 
 from jetlake.cli import output
 from jetlake.cli.choosing import chosen_stream
-from jetlake.cli.clusters import ask_cluster, require_cluster
+from jetlake.cli.clusters import ask_cluster, require_cluster, spread_leaders
 from jetlake.cli.graphs import Chart, show_graphs
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
@@ -17,7 +17,7 @@ from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.model.stream import StreamInfo
 
 if TYPE_CHECKING:
-    from jetlake.client import Client
+    pass
 
 _GAPS_MAX = 100_000
 """How many gaps are listed; a stream of a work queue may have millions."""
@@ -187,26 +187,7 @@ async def balance(session: Session, subject: str, force: bool, as_json: bool) ->
         js = session.jetstream_of(client)
         infos = [info for info in await js.streams(subject=subject) if info.cluster and info.cluster.replicas]
         confirm(f"Balance the leaders of {output.plural(len(infos), 'stream')}?", force)
-        moved = await _balance(session, client, js.api.prefix, infos)
+        subjects = {info.config.name: f"{js.api.prefix}.STREAM.LEADER.STEPDOWN.{info.config.name}" for info in infos}
+        clusters = {info.config.name: info.cluster for info in infos if info.cluster is not None}
+        moved = await spread_leaders(client, subjects, clusters, session.timeout_s)
     output.tell(f"Moved the leaders of {output.plural(len(moved), 'stream')}", {"moved": moved}, as_json)
-
-
-async def _balance(session: Session, client: Client, prefix: str, infos: list[StreamInfo]) -> dict[str, str]:
-    """Ask leaders of servers that lead most to step down in favour of those that lead least."""
-    leading: dict[str, int] = {}
-    for info in infos:
-        assert info.cluster is not None
-        for server in (info.cluster.leader, *(peer.name for peer in info.cluster.replicas)):
-            leading.setdefault(server, 0)
-        leading[info.cluster.leader] += 1
-    moved: dict[str, str] = {}
-    for info in infos:
-        assert info.cluster is not None
-        least = min((peer.name for peer in info.cluster.replicas if peer.current), key=leading.__getitem__, default="")
-        if least and leading[info.cluster.leader] - leading[least] > 1:
-            body = {"placement": {"preferred": least}}
-            await ask_cluster(client, f"{prefix}.STREAM.LEADER.STEPDOWN.{info.config.name}", body, session.timeout_s)
-            leading[info.cluster.leader] -= 1
-            leading[least] += 1
-            moved[info.config.name] = least
-    return moved
