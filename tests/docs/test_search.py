@@ -33,6 +33,7 @@ QUESTIONS = {
     "encryption at rest": {"how-to/encryption.md"},
     "fastapi": {"how-to/fastapi.md"},
     "celery": {"how-to/celery.md"},
+    "mcp language model": {"how-to/agents.md"},
     "django": {"how-to/django.md"},
     "jwt operator": {"how-to/operators.md"},
     "key value bucket": {"how-to/key-value.md"},

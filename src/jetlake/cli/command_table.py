@@ -24,6 +24,7 @@ COMMANDS = {
     "events": ("events", "events", "Watch the server's events, or collect them in a stream."),
     "kv": ("kv", "kv", "Use key-value buckets."),
     "latency": ("diagnosis", "latency", "Measure the latency between two servers."),
+    "mcp": ("mcp", "mcp", "Serve streams and consumers as tools for language models."),
     "micro": ("services", "micro", "Find services and show their statistics."),
     "migrate": ("migrate", "migrate", "Move a stream to another server or cluster."),
     "object": ("objects", "objects", "Store files in object stores."),
@@ -47,6 +48,7 @@ COMMANDS = {
 _EXTRAS = {
     "client": ("nkeys", "websockets"),
     "cli": ("click", "rich"),
+    "mcp": ("mcp", "pydantic"),
     "server": ("bcrypt", "cramjam", "google_crc32c", "starlette", "tzdata", "uvicorn", "uvloop", "xxhash"),
     "spark": ("numpy", "pandas", "pyarrow", "pyspark", "yaml"),
 }

@@ -223,30 +223,39 @@ def guarded(action: Callable[[], T], session: Session) -> T:
     try:
         result = action()
         sys.stdout.flush()
-    except NoServersError as error:
-        fail(unreachable(error), EXIT_UNREACHABLE)
-    except AuthorizationError as error:
-        fail(f"login to {session.target.shown} failed: {error}. Use --user and --password, --token or --creds")
-    except ApiError as error:
-        fail(refusal(error))
-    except (ConfigError, BadSubjectError, BadHeaderError) as error:
-        fail(str(error), EXIT_USAGE)
-    except RequestTimeoutError as error:
-        fail(f"{error}; increase --timeout")
-    except UnicodeEncodeError as error:
-        fail(f"an argument is not valid UTF-8: {error.object!a}", EXIT_USAGE)
     except BrokenPipeError:
         # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except JetlakeError as error:
-        fail(str(error) or type(error).__name__)
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error) or type(error).__name__)
+    except (JetlakeError, OSError, UnicodeEncodeError) as error:
+        fail(*sentence(error, session))
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
     return result
+
+
+def sentence(error: Exception, session: Session) -> tuple[str, int]:
+    """Return what went wrong and what to do, for a person, and the exit code of a command."""
+    code = EXIT_FAILED
+    match error:
+        case NoServersError():
+            text, code = unreachable(error), EXIT_UNREACHABLE
+        case AuthorizationError():
+            text = f"login to {session.target.shown} failed: {error}. Use --user and --password, --token or --creds"
+        case ApiError():
+            text = refusal(error)
+        case ConfigError() | BadSubjectError() | BadHeaderError():
+            text, code = str(error), EXIT_USAGE
+        case RequestTimeoutError():
+            text = f"{error}; increase --timeout"
+        case UnicodeEncodeError():
+            text, code = f"an argument is not valid UTF-8: {error.object!a}", EXIT_USAGE
+        case OSError() if error.filename and not isinstance(error, JetlakeError):
+            text = f"{error.filename}: {error.strerror}"
+        case _:
+            text = str(error) or type(error).__name__
+    return text, code
 
 
 def raise_refused(client: Client) -> None:

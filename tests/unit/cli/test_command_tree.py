@@ -20,6 +20,7 @@ _WITHOUT_JSON = {
     "jetlake catalog serve",
     "jetlake completion",
     "jetlake dashboard",
+    "jetlake mcp",
     "jetlake server run",
 }
 

@@ -1,0 +1,1 @@
+"""Tools of the Model Context Protocol over streams, messages and consumers: `jetlake mcp` serves them."""
