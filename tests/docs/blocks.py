@@ -57,7 +57,7 @@ def save_and_run(path: Path, folder: Path) -> None:
                 env={**os.environ, "PATH": search_path},
                 capture_output=True,
                 text=True,
-                timeout=240,
+                timeout=560,
             )
             assert done.returncode == 0, f"{name(path)}: {command}\n{done.stdout}{done.stderr}"
             pattern = "(?s:.*)".join(re.escape(part) for part in shown.rstrip("\n").split("..."))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,14 +13,24 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EVERYWHERE = [
+    "tests/conformance/client/test_backup.py",
+    "tests/conformance/client/test_tables.py",
+    "tests/conformance/dashboard",
     "tests/conformance/streams/test_compression.py",
     "tests/conformance/consumers/test_acks.py",
     "tests/conformance/consumers/test_restart.py",
 ]
 OF_SYSTEM = {
-    "macos": ["tests/store/test_crash.py", "tests/store/test_disk_faults.py"],
+    "macos": ["tests/platforms/test_full_sync.py", "tests/store/test_crash.py", "tests/store/test_disk_faults.py"],
     "windows": ["tests/platforms/test_windows_disk.py"],
 }
+PIPELINES = [
+    "tests/spark/pipelines/test_archive.py::test_a_stream_goes_to_the_lake_and_back_each_message_once",
+    "tests/spark/pipelines/test_claims.py::test_a_folder_and_a_checkpoint_serve_one_pipeline",
+]
+OF_PLATFORM_ALONE = re.compile(
+    r"sys\.platform|os\.name\b|os\.fsync|fdatasync|os\.pread|os\.pwrite|import (fcntl|resource|msvcrt)\b"
+)
 IMPORTS = """
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("error")
@@ -56,6 +67,21 @@ with blocking.Server(sys.argv[1]) as server, blocking.connect(server.url) as nc:
 """
 
 
+TWO_SERVERS = """
+import asyncio, sys
+import jetlake
+
+async def main(folder):
+    async with jetlake.Server(folder):
+        try:
+            await jetlake.Server(folder).start()
+        except jetlake.errors.JetlakeError as error:
+            print(error)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
 def environment_of(system, **variables):
     path = os.pathsep.join([str(HERE / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "JETLAKE_SYSTEM": system, **variables}
@@ -85,11 +111,30 @@ def test_macos_empties_the_disks_cache_for_files_and_directories(tmp_path):
     assert {"0000000001.seg", "msgs", "streams"} <= {path.name for path in synced}
 
 
-@pytest.mark.parametrize("system", OF_SYSTEM)
-def test_the_suite_of_the_server(system):
-    tests = [*EVERYWHERE, *OF_SYSTEM[system]]
+def run_tests(system, *tests):
     options = ["-q", "-p", "no:cacheprovider", "-k", "not nats_server and not nats-server and not reference"]
     assert " passed" in run(system, "-m", "pytest", *options, *tests)
+
+
+@pytest.mark.parametrize("system", OF_SYSTEM)
+def test_the_suite_of_server_client_and_dashboard(system):
+    run_tests(system, *EVERYWHERE, *OF_SYSTEM[system])
+
+
+@pytest.mark.timeout(600)
+def test_pipelines_on_macos():
+    run_tests("macos", *PIPELINES)
+
+
+@pytest.mark.parametrize("system", OF_SYSTEM)
+def test_a_directory_has_one_server(system, tmp_path):
+    assert "in use by" in run(system, "-c", TWO_SERVERS, str(tmp_path / "store"))
+
+
+def test_no_other_module_asks_for_the_system():
+    package = ROOT / "src" / "jetlake"
+    others = [path for path in package.rglob("*.py") if path != package / "platform.py"]
+    assert [str(path) for path in others if OF_PLATFORM_ALONE.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("system", OF_SYSTEM)

@@ -116,7 +116,7 @@ def test_a_script_needs_no_activated_environment(server, admin, stream, tmp_path
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=560,
     )
     assert "counts [3, 3, 3] 2" in done.stdout, done.stderr
 

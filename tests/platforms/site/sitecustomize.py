@@ -220,10 +220,12 @@ def become_windows():
     shutil._use_fd_functions = False
     sys.modules["msvcrt"] = ByteLocks(fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def no_handlers(self, *arguments):
+    def refused(self, *arguments):
         raise NotImplementedError
 
-    asyncio.SelectorEventLoop.add_signal_handler = no_handlers
+    # The loop of Windows is the proactor: it watches no handles for its users, and handles no signals.
+    for name in ("add_signal_handler", "add_reader", "add_writer"):
+        setattr(asyncio.SelectorEventLoop, name, refused)
     for name in POSIX_MODULES.split():
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Refusal())

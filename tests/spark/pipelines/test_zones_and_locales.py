@@ -145,7 +145,7 @@ def test_every_command_runs_in_locale_c_and_far_from_utc(server_of, tmp_path):
         [sys.executable, "-c", COMMANDS, server.url, str(tmp_path)],
         env={**kept, "LANG": "C", "LC_ALL": "C", "TZ": "Asia/Kolkata"},
         capture_output=True,
-        timeout=200,
+        timeout=560,
         check=False,
     )
     said = result.stdout.decode() + result.stderr.decode()

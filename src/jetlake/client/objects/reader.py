@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from jetlake import platform
 from jetlake.client.messages.message import Message
 from jetlake.client.objects.config import chunk_subject
 from jetlake.client.objects.info import ObjectInfo, is_digest
@@ -205,7 +206,7 @@ async def download(reader: ObjectReader, target: ObjectTarget) -> ObjectInfo:
                 await asyncio.to_thread(_sync, file)
             finally:
                 await asyncio.to_thread(file.close)
-            await asyncio.to_thread(unfinished.replace, path)
+            await asyncio.to_thread(_rename, unfinished, path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -219,6 +220,11 @@ async def _write(reader: ObjectReader, file: BinaryIO) -> ObjectInfo:
         return reader.info
 
 
+def _rename(unfinished: Path, path: Path) -> None:
+    unfinished.replace(path)
+    platform.sync_directory(path.parent)
+
+
 def _sync(file: BinaryIO) -> None:
     file.flush()
-    os.fsync(file.fileno())
+    platform.sync_data(file.fileno())

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from jetlake import platform
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.connection.inboxes import Answers
 from jetlake.errors import (
@@ -95,7 +96,7 @@ def _create(folder: Path, unfinished: Path) -> BinaryIO:
 def _close(file: BinaryIO) -> None:
     try:
         file.flush()
-        os.fsync(file.fileno())
+        platform.sync_data(file.fileno())
     finally:
         file.close()
 
@@ -103,12 +104,14 @@ def _close(file: BinaryIO) -> None:
 def _finish(folder: Path, unfinished: Path, backup: Backup) -> None:
     """Give the archive its name; a folder with `backup.json` holds a whole backup."""
     unfinished.replace(folder / _ARCHIVES[0])
+    platform.sync_directory(folder)  # The archive has its name before the file that calls it whole.
     meta = encode(StreamRestoreRequest(config=backup.config, state=backup.state))
     with (folder / f"{_META}.tmp").open("wb") as file:
         file.write(msgspec.json.format(meta, indent=2))
         file.flush()
-        os.fsync(file.fileno())
+        platform.sync_data(file.fileno())
     (folder / f"{_META}.tmp").replace(folder / _META)
+    platform.sync_directory(folder)
 
 
 async def _receive(api: ApiCaller, stream: str, file: BinaryIO, consumers: bool, progress: Progress | None) -> Backup:
