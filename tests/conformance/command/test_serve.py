@@ -21,7 +21,7 @@ def command(kind, *arguments):
 
 
 def run(kind, *arguments):
-    done = subprocess.run(command(kind, *arguments), capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command(kind, *arguments), capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     return done
 
