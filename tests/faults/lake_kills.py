@@ -82,7 +82,7 @@ def kill_once(command: list[str], lake: Path, chance: random.Random, log: Path) 
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
-            deadline = time.monotonic() + 180
+            deadline = time.monotonic() + 900  # Spark starts slowly on a machine that also does something else.
             while not (notes.exists() and {path.name for path in notes.glob("*.json")} - before):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the archive ended by itself with {process.returncode}; see {log}")

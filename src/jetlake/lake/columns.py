@@ -31,6 +31,50 @@ def merge_files(table: Table, files: Sequence[str], target: str) -> None:
                     writer.write_table(pa.table(_as_today(rows, schema), schema))
 
 
+def write_without(table: Table, file: str, keys: pa.Array, target: str) -> int | None:
+    """Write the rows of a file whose `key` is none of these to another one; return how many there are.
+
+    None, and nothing is written, when the file has none of the keys.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    system, _ = file_system(table)
+    with system.open_input_file(path_of(table, file)) as source:
+        found = parquet.ParquetFile(source)
+        own = found.read(columns=["key"]).column("key")
+        if not pc.any(pc.is_in(own, keys)).as_py():
+            return None
+        schema = small_types(file_schema(table))
+        kept = 0
+        system.create_dir(target.rpartition("/")[0], recursive=True)
+        with system.open_output_stream(target) as sink, open_writer(sink, schema) as writer:
+            for number in range(found.metadata.num_row_groups):
+                rows = found.read_row_group(number)
+                rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), keys)))
+                kept += len(rows)
+                writer.write_table(pa.table(_as_today(rows, schema), schema))
+    return kept
+
+
+def write_rows(table: Table, rows: pa.Table, target: str) -> None:
+    """Write rows to a file of the table; columns that they lack are null."""
+    import pyarrow as pa
+
+    system, _ = file_system(table)
+    schema = small_types(file_schema(table))
+    system.create_dir(target.rpartition("/")[0], recursive=True)
+    columns = [
+        fitted(rows.column(column.name), column.type)
+        if column.name in rows.column_names
+        else pa.nulls(len(rows), column.type)
+        for column in schema
+    ]
+    with system.open_output_stream(target) as sink, open_writer(sink, schema) as writer:
+        writer.write_table(pa.table(columns, schema))
+
+
 def _as_today(rows: pa.Table, schema: pa.Schema) -> list[Any]:
     import pyarrow as pa
 
@@ -72,15 +116,13 @@ def _field_id(column: pa.Field) -> bytes:
     return found
 
 
-_UNSTATED = ("data", "headers_raw")
-
-
 def open_writer(sink: Any, schema: pa.Schema) -> Any:
     """Return a writer of Parquet as our tables have it: no statistics and dictionaries of what never repeats."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    stated = [column.name for column in schema if column.name not in _UNSTATED and not _is_nested(column.type)]
-    repeated = [name for name in stated if name not in ("sequence", "timestamp")]
+    stated = [column.name for column in schema if not _is_nested(column.type) and not pa.types.is_binary(column.type)]
+    repeated = [name for name in stated if name not in ("sequence", "timestamp", "revision", "created")]
     nested = [path for column in schema if _is_nested(column.type) for path in _leaves(column)]
     return parquet.ParquetWriter(
         sink,
@@ -112,7 +154,7 @@ def _leaves(column: pa.Field, prefix: str = "") -> Iterator[str]:
 
 def unmeasured_ids(schema: Any) -> Iterator[int]:
     """Yield the ids of the columns without statistics: raw bytes, and what is inside of maps and lists."""
-    from pyiceberg.types import ListType, MapType, NestedField, StructType
+    from pyiceberg.types import BinaryType, ListType, MapType, NestedField, StructType
 
     def inside(field_: NestedField, measured: bool) -> Iterator[int]:
         kind = field_.field_type
@@ -128,7 +170,7 @@ def unmeasured_ids(schema: Any) -> Iterator[int]:
             yield field_.field_id
 
     for column in schema.columns:
-        yield from inside(column, column.name not in _UNSTATED)
+        yield from inside(column, not isinstance(column.field_type, BinaryType))
 
 
 def iceberg_schema(columns: pa.Schema) -> Any:

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.errors import ConfigError, LakeError
 from jetlake.lake.catalogs import TableAddress, first_line
-from jetlake.lake.columns import file_system, iceberg_schema, merge_files, path_of, unmeasured_ids
+from jetlake.lake.columns import (
+    file_system,
+    iceberg_schema,
+    merge_files,
+    path_of,
+    unmeasured_ids,
+    write_rows,
+    write_without,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +191,8 @@ class IcebergTable:
         for number, name in enumerate(partition_by):
             source, transform = transforms.get(name, (name, IdentityTransform()))
             parts.append(PartitionField(schema.find_field(source).field_id, 1000 + number, transform, name))
-        order = SortOrder(SortField(schema.find_field("sequence").field_id, IdentityTransform()))
+        by = "sequence" if "sequence" in schema.column_names else "revision"
+        order = SortOrder(SortField(schema.find_field(by).field_id, IdentityTransform()))
         self.catalog.create_namespace_if_not_exists(self.address.identifier[:-1])
         return self.catalog.create_table(
             self.address.identifier,
@@ -256,6 +265,67 @@ class IcebergTable:
             return True
 
         return self._commit(add)
+
+    def upsert(self, batch: int | None, rows: pa.Table | None, keys: pa.Array) -> Table:
+        """Replace the rows of some keys by others, in one snapshot, unless the table has the batch.
+
+        Files that hold none of the keys stay; each of the others becomes one without them.
+
+        Args:
+            batch: the number that the snapshot records; None for a repair.
+            rows: the keys' new rows; None for none.
+            keys: all keys whose rows go.
+
+        Raises:
+            LakeError: as in `append`.
+        """
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        facts = {COMPACTION: self.archive} if batch is None else {ARCHIVE: self.archive, BATCH: str(batch)}
+        # Data files never change, so what was rewritten for an attempt that was refused serves the next one.
+        rewritten: dict[str, str | None] = {}
+        added: list[str] = []
+
+        def rewrite(table: Table, file: DataFile) -> str | None:
+            path = self._fresh_path()
+            system, root = file_system(table)
+            kept = write_without(table, file.file_path, keys, f"{root}/{path}")
+            if kept is None:
+                return None
+            if not kept:
+                system.delete_file(f"{root}/{path}")
+                return ""
+            return f"{table.location().rstrip('/')}/{path}"
+
+        def replace(change: Any, table: Table) -> bool:
+            done = self.last_batch(table)
+            if batch is not None and done is not None and done >= batch:
+                return False
+            if rows is not None and len(rows) and not added:
+                fresh = self._fresh_path()
+                write_rows(table, rows, f"{file_system(table)[1]}/{fresh}")
+                added.append(f"{table.location().rstrip('/')}/{fresh}")
+            files = current_files(table)
+            for file in files:
+                if file.file_path not in rewritten:
+                    rewritten[file.file_path] = rewrite(table, file)
+            going = [file for file in files if rewritten[file.file_path] is not None]
+            coming = [*added, *filter(None, (rewritten[file.file_path] for file in going))]
+            if batch is not None:
+                change.set_properties({f"{BATCH}.{self.archive}": str(batch)})
+            if not going and not coming:
+                return batch is not None
+            with change.update_snapshot(snapshot_properties=facts).overwrite() as changed:
+                for file in going:
+                    changed.delete_data_file(file)
+                for path in coming:
+                    changed.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+            return True
+
+        return self._commit(replace)
+
+    def _fresh_path(self) -> str:
+        return f"data/{self.archive}/{random.getrandbits(64):016x}.parquet"
 
     def change(self, apply: Callable[[Any], object]) -> Table:
         """Commit a change that may be repeated."""
@@ -501,6 +571,8 @@ def stream_files(table: Table, stream: str, *, only: bool = True) -> dict[str, i
 
 
 def _bounds(table: Table, file: DataFile, column: str) -> tuple[Any, Any]:
+    if column not in table.schema().column_names:
+        return None, None
     id_ = table.schema().find_field(column).field_id
     return (file.lower_bounds or {}).get(id_), (file.upper_bounds or {}).get(id_)
 

@@ -32,6 +32,7 @@ EXIT_TERMINATED = 143
 """The pipeline was told to stop by SIGTERM, and did so cleanly."""
 
 _FOLLOW_RETRY_FOR = "24h"
+_PARTITIONED_BY = "date,subject:1"
 
 _EXIT_CODES: dict[int, int] = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
@@ -249,7 +250,7 @@ def pipeline() -> None:
 )
 @click.option(
     "--by",
-    default="date,subject:1",
+    default=_PARTITIONED_BY,
     show_default=True,
     metavar="COLUMNS",
     help="Partition folders by date, hour, subject:K or none.",
@@ -300,6 +301,11 @@ def pipeline() -> None:
 )
 @click.option("--message", default="", metavar="NAME", help="Protobuf: the message in the descriptor set.")
 @click.option("--keep-raw", is_flag=True, help="Keep the payload's bytes beside the decoded value.")
+@click.option(
+    "--upsert",
+    is_flag=True,
+    help="STREAM is a key-value bucket: keep the newest value of each key, in an Iceberg or Delta table.",
+)
 @pipeline_options()
 def archive(
     run: PipelineRun,
@@ -319,6 +325,7 @@ def archive(
     schema: str,
     message: str,
     keep_raw: bool,
+    upsert: bool,
 ) -> None:
     """Copy STREAM into files below the folder TARGET (lake/<stream>), every message once."""
 
@@ -328,11 +335,16 @@ def archive(
 
         if payload == "raw" and (schema or message or keep_raw):
             raise ConfigError("--schema, --message and --keep-raw are for decoded payloads: add --payload json, avro …")
-        return Archive(
-            stream,
+        kind, name, parts = Archive, stream, by
+        if upsert:
+            from jetlake.spark.pipelines.bucket_archive import BucketArchive, bucket_stream
+
+            kind, name, parts = BucketArchive, bucket_stream(stream), "none" if by == _PARTITIONED_BY else by
+        return kind(
+            name,
             target or f"lake/{stream.lower()}",
             format_name,
-            parse_partitioning(by),
+            parse_partitioning(parts),
             subjects,
             start,
             compact or 0,

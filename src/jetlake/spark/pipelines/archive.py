@@ -118,6 +118,11 @@ class Archive:
             raise ConfigError("--catalog and --table are for an archive with --format iceberg")
 
     @property
+    def upsert(self) -> bool:
+        """Whether the table has the newest value of each key of a bucket, instead of all messages."""
+        return False
+
+    @property
     def address(self) -> TableAddress:
         """The Iceberg table."""
         return TableAddress(self.target, self.catalog, self.table)
@@ -339,6 +344,7 @@ class Archive:
             "subjects": list(self.subjects),
             "checkpoint": run.settings.checkpoint,
             "raw_headers": self.raw_headers,
+            "upsert": self.upsert,
             **({"catalog": self.catalog, "table": self.address.name} if self.format == "iceberg" else {}),
             **payload_facts(self.payload),
         }
@@ -556,6 +562,8 @@ def read_archive(
         raise ConfigError(f"there is no folder {source}")
     described: Mapping[str, Any] = archive_facts(files) or {}
     chosen = format_name or described.get("format", "")
+    if described.get("upsert"):
+        raise ConfigError(f"{source} holds the newest values of a bucket's keys, and not its messages")
     if not chosen:
         raise ConfigError(f"folder {source} holds no archive of ours: name the format of its files by --format")
     schema = archive_schema(bool(described.get("raw_headers")))

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs, parquet
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as sql
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.file_system import FileSystem
-from jetlake.spark.pipelines.folder_sink import STAGING, Compacted, batch_note
-from jetlake.spark.pipelines.table_sink import TABLE, TableSink
-from jetlake.spark.source.lake import delta_files, open_file_system
+from jetlake.spark.pipelines.folder_sink import Compacted
+from jetlake.spark.pipelines.table_sink import (
+    DELETED,
+    TABLE,
+    TableSink,
+    is_parquet_staged,
+    stage_parquet,
+    staged_rows,
+)
+from jetlake.spark.source.lake import delta_files
 
-# What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
-_PIECE_ROWS = 4096
-_BUFFER_BYTES = 1 << 20
-_ROW_GROUP_BYTES = 8 << 20
 # The table's writer holds a file of each open partition in memory until the file is this large.
 _FILE_BYTES = 16 << 20
 
@@ -107,27 +109,15 @@ class DeltaSink(TableSink):
         return table
 
     def _is_staged(self, batch: int) -> bool:
-        note = self.files.read_json(batch_note(batch))
-        return note is not None and note["files"].items() <= self.files.files(f"{STAGING}/{batch}").items()
+        return is_parquet_staged(self.files, batch)
 
     def _stage(self, frame: DataFrame, batch: int) -> Mapping[str, Any]:
-        staging = f"{STAGING}/{batch}"
-        counted = Observation()
-        observed = frame.observe(counted, sql.count("*").alias("rows"))
-        writer = observed.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
-        writer.parquet(self.files.path(staging))
-        store, root = open_file_system(self._path)
-        files = {
-            path: size
-            for path, size in self.files.files(staging).items()
-            if path.endswith(".parquet") and _open(store, f"{root}/{path}").metadata.num_rows
-        }
-        return {"files": files, "rows": counted.get["rows"]}
+        return stage_parquet(self.files, self._path, frame, batch)
 
     def _append(self, note: Mapping[str, Any], batch: int) -> None:
         delta = self._deltalake
         self._require_room(note)
-        rows = self._staged(note)
+        rows = staged_rows(self._path, note)
         try:
             delta.write_deltalake(
                 self._path,
@@ -166,19 +156,54 @@ class DeltaSink(TableSink):
                 f"{round(needed * _ROOM)}. Free some and run it again: it resumes with this batch"
             )
 
-    def _staged(self, note: Mapping[str, Any]) -> pa.RecordBatchReader:
-        """Return the rows that the tasks wrote, a few at a time."""
-        store, root = open_file_system(self._path)
-        filled = [f"{root}/{path}" for path in note["files"]]
-        fields = _open(store, filled[0]).schema_arrow
-        schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
 
-        def read() -> Iterator[pa.RecordBatch]:
-            for path in filled:
-                for piece in _open(store, path).iter_batches(_PIECE_ROWS):
-                    yield piece.cast(schema)
+class DeltaUpsertSink(DeltaSink):
+    """A Delta table with a row a key: a batch replaces the rows of its keys."""
 
-        return pa.RecordBatchReader.from_batches(schema, read())
+    def _append(self, note: Mapping[str, Any], batch: int) -> None:
+        delta = self._deltalake
+        self._require_room(note)
+        rows = staged_rows(self._path, note).read_all()
+        properties = delta.CommitProperties(
+            app_transactions=[delta.Transaction(app_id=self._application, version=batch)],
+            custom_metadata={_BATCH: str(batch)},
+        )
+        if not delta.DeltaTable.is_deltatable(self._path):
+            kept = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+            delta.write_deltalake(self._path, kept, mode="append", commit_properties=properties)
+            return
+        self._grow(rows.schema.remove(rows.schema.get_field_index(DELETED)))
+        columns = [name for name in rows.column_names if name != DELETED]
+        values = {f"`{name}`": f"new.`{name}`" for name in columns}
+        merging = delta.DeltaTable(self._path).merge(
+            rows,
+            "old.key = new.key",
+            source_alias="new",
+            target_alias="old",
+            commit_properties=properties,
+        )
+        merging = merging.when_matched_delete(f"new.{DELETED}").when_matched_update(values)
+        merging.when_not_matched_insert(values, predicate=f"not new.{DELETED}").execute()
+
+    def _grow(self, wanted: pa.Schema) -> None:
+        """Give the table the columns and fields that it lacks, by an append without rows.
+
+        A merge that adds a field to a struct leaves null in place of the structs of all other rows.
+        """
+        known = pa.schema(self._deltalake.DeltaTable(self._path).schema().to_arrow())
+        if self._grows and any(known.field(one.name).type != one.type for one in wanted if one.name in known.names):
+            self._deltalake.write_deltalake(self._path, wanted.empty_table(), mode="append", schema_mode="merge")
+
+    def keys(self) -> set[str]:
+        """Return the keys that have a row."""
+        table = self.check()
+        return set(table.to_pyarrow_table(columns=["key"])["key"].to_pylist()) if table is not None else set()
+
+    def remove(self, keys: list[str]) -> None:
+        """Remove the rows of some keys."""
+        table = self._deltalake.DeltaTable(self._path)
+        gone = pa.table({"key": pa.array(keys, pa.string())})
+        table.merge(gone, "old.key = new.key", source_alias="new", target_alias="old").when_matched_delete().execute()
 
 
 def held_versions(known: int, entries: Sequence[Mapping[str, Any]]) -> frozenset[int]:
@@ -211,17 +236,6 @@ def _restored_to(given: Mapping[str, Any], entries: Sequence[Mapping[str, Any]])
     at_ms = str(given.get("datetime", ""))
     older = [int(entry["version"]) for entry in entries if at_ms.isdigit() and entry["timestamp"] <= int(at_ms)]
     return max(older, default=-1)
-
-
-def _open(store: fs.FileSystem, path: str) -> parquet.ParquetFile:
-    # Spark writes times as INT96, in UTC; Delta has microseconds.
-    return parquet.ParquetFile(
-        store.open_input_file(path), buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
-    )
-
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
 
 
 def compact_delta(path: str, target_bytes: int) -> Compacted:

@@ -25,7 +25,14 @@ from jetlake.lake.iceberg import IcebergTable, Maintained, Policy, is_part_of, n
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.file_system import pattern_of
 from jetlake.spark.pipelines.folder_sink import batch_note
-from jetlake.spark.pipelines.table_sink import TABLE, TableSink
+from jetlake.spark.pipelines.table_sink import (
+    DELETED,
+    TABLE,
+    TableSink,
+    is_parquet_staged,
+    stage_parquet,
+    staged_rows,
+)
 
 _FILES = "path string, rows bigint, bytes bigint, first bigint, last bigint"
 # What a task collects before it is written as one row group.
@@ -156,6 +163,35 @@ class IcebergSink(TableSink):
         expired = self.table.expire(self._policy.snapshots)
         self.check()
         return Maintained(merged.files_before, merged.files_after, expired.snapshots, expired.deleted)
+
+
+class IcebergUpsertSink(IcebergSink):
+    """An Iceberg table with a row a key: a batch replaces the rows of its keys."""
+
+    def _is_staged(self, batch: int) -> bool:
+        return is_parquet_staged(self.files, batch)
+
+    def _stage(self, frame: DataFrame, batch: int) -> Mapping[str, Any]:
+        self.prepare(frame.drop(DELETED).schema)
+        return stage_parquet(self.files, self._path, frame, batch)
+
+    def _append(self, note: Mapping[str, Any], batch: int) -> None:
+        rows = staged_rows(self._path, note).read_all()
+        kept = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+        self.table.upsert(batch, kept.sort_by("revision"), rows.column("key").combine_chunks())
+        self._commits += 1
+        if self._policy.every and self._commits % self._policy.every == 0:
+            self.table.maintain(self._policy)
+
+    def keys(self) -> set[str]:
+        """Return the keys that have a row."""
+        table = self.table.load()
+        return set(table.scan(selected_fields=("key",)).to_arrow()["key"].to_pylist()) if table is not None else set()
+
+    def remove(self, keys: list[str]) -> None:
+        """Remove the rows of some keys."""
+        self.table.upsert(None, None, pa.array(keys, pa.string()))
+        self.check()
 
 
 def _delete_folder(system: Any, path: str) -> None:

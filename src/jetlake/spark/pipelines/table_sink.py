@@ -10,17 +10,29 @@ is noted as well, for a table that was taken back to an older version would have
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyarrow import fs, parquet
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
 
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import BATCHES, STAGING, batch_note
-from jetlake.spark.source.lake import NOTES
+from jetlake.spark.source.lake import NOTES, open_file_system
 
 TABLE = f"{NOTES}/table.json"
 """Says that the table was begun, and up to where it had all batches."""
+
+
+DELETED = "deleted"
+"""The column of a batch of keys that says that a key has no value any more; tables do not have it."""
+
+# What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
+_PIECE_ROWS = 4096
+_BUFFER_BYTES = 1 << 20
+_ROW_GROUP_BYTES = 8 << 20
 
 
 class TableSink(ABC):
@@ -85,3 +97,50 @@ class TableSink(ABC):
     @abstractmethod
     def _append(self, note: Mapping[str, Any], batch: int) -> None:
         """Commit what is aside, in one transaction that records the batch."""
+
+
+def is_parquet_staged(files: FileSystem, batch: int) -> bool:
+    """Return whether the files of `stage_parquet` are aside, as they were written."""
+    note = files.read_json(batch_note(batch))
+    return note is not None and note["files"].items() <= files.files(f"{STAGING}/{batch}").items()
+
+
+def stage_parquet(files: FileSystem, path: str, frame: DataFrame, batch: int) -> Mapping[str, Any]:
+    """Write the rows of a batch aside as Spark writes Parquet; return its note."""
+    staging = f"{STAGING}/{batch}"
+    counted = Observation()
+    observed = frame.observe(counted, sql.count("*").alias("rows"))
+    observed.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(files.path(staging))
+    store, root = open_file_system(path)
+    found = {
+        name: size
+        for name, size in files.files(staging).items()
+        if name.endswith(".parquet") and _open(store, f"{root}/{name}").metadata.num_rows
+    }
+    return {"files": found, "rows": counted.get["rows"]}
+
+
+def staged_rows(path: str, note: Mapping[str, Any]) -> pa.RecordBatchReader:
+    """Return the rows that `stage_parquet` wrote, a few at a time."""
+    store, root = open_file_system(path)
+    filled = [f"{root}/{name}" for name in note["files"]]
+    fields = _open(store, filled[0]).schema_arrow
+    schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for name in filled:
+            for piece in _open(store, name).iter_batches(_PIECE_ROWS):
+                yield piece.cast(schema)
+
+    return pa.RecordBatchReader.from_batches(schema, read())
+
+
+def _open(store: fs.FileSystem, path: str) -> parquet.ParquetFile:
+    # Spark writes times as INT96, in UTC; Delta has microseconds.
+    return parquet.ParquetFile(
+        store.open_input_file(path), buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind

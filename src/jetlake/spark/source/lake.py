@@ -90,6 +90,8 @@ def _check_description(path: str, described: dict[str, Any], stream: str, subjec
         reason = f"it holds stream {described.get('stream')}, not {stream}"
     elif described.get("format") not in _FORMATS:
         reason = f"its format is {described.get('format')}; together with the stream {', '.join(_FORMATS)} are read"
+    elif described.get("upsert"):
+        reason = "it holds the newest values of a bucket's keys, and not its messages"
     elif described.get("payload"):
         reason = "its payloads are decoded; together with the stream archives of raw payloads are read"
     elif described.get("start", "earliest") != "earliest":
