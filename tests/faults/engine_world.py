@@ -20,6 +20,7 @@ from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
@@ -39,10 +40,8 @@ class SmallConsumerFolder(ConsumerFolder):
             self.disk,
             self.path,
             grown_bytes=400,
-            owner=self.owner,
-            note=note,
-            before_write=self.make,
-            before_sync=self.ensure_made,
+            tag=self.owner,
+            owner=FolderOwner(self.make, self.ensure_made, note=note),
         )
 
 
@@ -57,7 +56,7 @@ class SmallStreamFolder(StreamFolder):
         return store
 
     def consumer(self, name):
-        return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names, self.is_gone, self.make)
+        return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names, self)
 
     def consumers(self, note):
         folders = [SmallConsumerFolder(self.disk, folder.path, self.names) for folder in super().consumers(note)]

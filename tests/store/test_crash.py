@@ -10,6 +10,7 @@ import pytest
 
 from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.store.file_store import FileStore
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.subject_filter import SubjectFilter
@@ -328,7 +329,7 @@ def test_an_erasure_that_a_power_cut_tears_casts_no_doubt_on_removals(has_tombst
         told: list[str] = []
         disk.put(path, after[:place] + before[place:end] + (after if has_tombstone else before)[end:])
         for _ in range(2):
-            store = FileStore(disk, FOLDER, report=told.append)
+            store = FileStore(disk, FOLDER, owner=FolderOwner(report=told.append))
             assert told == [] and store.lost == [], f"torn at {place}"
             assert set(sequences(store)) - {3} == {1, 2, 4, 5, 6}
             store.close()

@@ -9,6 +9,7 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.log.record import OVERHEAD
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.message import StoredMessage
@@ -368,7 +369,7 @@ def test_a_new_segment_of_which_a_power_cut_left_zeros_is_removed(disk: FaultyDi
     header = disk.content(FIRST_SEGMENT)[:left]
     disk.put(second, header + bytes(70_000 - left))
     notes: list[str] = []
-    store = FileStore(disk, FOLDER, note=notes.append)
+    store = FileStore(disk, FOLDER, owner=FolderOwner(note=notes.append))
     assert [str(second) in note and "nothing but the name" in note for note in notes] == [True]
     assert (sequences(store), store.lost, second in disk.files()) == (list(range(1, 9)), [], False)
 

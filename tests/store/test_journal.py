@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from jetlake.errors import StoreError
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.files.own_files import CONSUMER_FILES, foreign_names
 from jetlake.store.journal.consumer_journal import MemoryJournal
 from jetlake.store.journal.consumer_state import ConsumerState
@@ -323,7 +324,7 @@ def test_a_journal_that_is_gone_is_missed(disk: FaultyDisk, clean: bool) -> None
     disk.kill()
     disk.remove(FOLDER / "0000000001.journal")
     notes: list[str] = []
-    journal = FileJournal(disk, FOLDER, note=notes.append)
+    journal = FileJournal(disk, FOLDER, owner=FolderOwner(note=notes.append))
     assert journal.load() == ConsumerState()
     assert journal.is_lost
     assert notes == [f"No journal in {FOLDER} is there any more: the consumer starts over, and messages come again"]

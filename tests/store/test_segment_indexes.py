@@ -12,6 +12,7 @@ import pytest
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_index.index_cache import IndexCache
@@ -288,7 +289,9 @@ def test_a_removed_message_whose_record_and_segment_index_are_damaged_is_no_loss
         disk.put(
             path.with_suffix(".idx"), index_file[:place] + bytes([index_file[place] ^ 4]) + index_file[place + 1 :]
         )
-        store = FileStore(disk, FOLDER, segment_bytes=1500, index_cache=IndexCache(0), report=reports.append)
+        store = FileStore(
+            disk, FOLDER, segment_bytes=1500, index_cache=IndexCache(0), owner=FolderOwner(report=reports.append)
+        )
         assert (content(store)[0], store.lost, reports) == (expected[0], [], []), place
         disk.kill()
 

@@ -10,6 +10,7 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.segment_header import HEADER_SIZE
 from tests.support.faulty_disk import FaultyDisk
@@ -38,8 +39,7 @@ class World:
             segment_bytes=200,
             random_bytes=Random(self.seed).randbytes,
             segment_list=LIST,
-            note=self.notes.append,
-            report=self.reports.append,
+            owner=FolderOwner(note=self.notes.append, report=self.reports.append),
         )
 
     def segments(self) -> list[Path]:

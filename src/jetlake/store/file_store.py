@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_remover import MessageRemover
@@ -66,15 +67,9 @@ class FileStore(IndexedStore[Segment], MessageStore):
             alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
-        note: logs what recovery removed, and what is not the store's.
-        report: logs messages that are found to be lost.
+        owner: the owner of the folder; its `before_sync` is called by the first sync, and after `prepare_again`.
         reuses_sequences: sequences that were written and never synced are free again after a crash, because they can
             only be used for the same messages, as in a mirror.
-        before_write: makes a new folder before the first write, the disk being left alone until then; None for a
-            folder that is there, or is made at once.
-        before_sync: called by the first sync, and after `prepare_again`, in the same thread; what it raises is the
-            sync's failure.
-        is_gone: whether the folder was moved away, so that its content need not be durable.
         redo_name: the folder's name in the redo log, under which a start finds it.
         is_unwritten: nothing is in the folder, and there is no list of segments.
 
@@ -99,15 +94,12 @@ class FileStore(IndexedStore[Segment], MessageStore):
         index_cache: IndexCache | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         segment_list: Path | None = None,
-        note: Callable[[str], None] = lambda _text: None,
-        report: Callable[[str], None] = lambda _text: None,
+        owner: FolderOwner | None = None,
         reuses_sequences: bool = False,
-        before_write: Callable[[], None] | None = None,
-        before_sync: Callable[[], None] = lambda: None,
-        is_gone: Callable[[], bool] = lambda: False,
         redo_name: str = "",
         is_unwritten: bool = False,
     ) -> None:
+        owner = owner or FolderOwner()
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
         mark = MarkFile(disk, folder / MARK_NAME, 0)
         found = _recover(
@@ -116,8 +108,8 @@ class FileStore(IndexedStore[Segment], MessageStore):
             segments,
             mark,
             random_bytes,
-            note,
-            is_empty=is_unwritten or before_write is not None,
+            owner.note,
+            is_empty=is_unwritten or owner.before_write is not None,
             reuses_sequences=reuses_sequences,
         )
         index = Index(found.segments[-1], StoreHooks())
@@ -125,11 +117,11 @@ class FileStore(IndexedStore[Segment], MessageStore):
         self._log = log = Log(
             index,
             LogFiles(mark, segments, self._index_file, open_files or OpenFiles(files_max())),
-            LostMessages(folder, segments, report),
+            LostMessages(folder, segments, owner.report),
             SegmentNumbers(found.next_number, found.taken_numbers),
-            LogOptions(segment_bytes, tail_bytes, random_bytes, before_write, before_sync),
+            LogOptions(segment_bytes, tail_bytes, random_bytes, owner),
         )
-        log.durability.is_gone = is_gone
+        log.durability.is_gone = owner.is_gone
         self._checked_reader = CheckedReader(index, log)
         super().__init__(index, MessageRemover(index, log), self._checked_reader)
         self._lost = log.lost

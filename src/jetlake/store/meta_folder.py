@@ -77,11 +77,11 @@ class MetaFolder:
         disk: Disk,
         path: Path,
         names: UnsyncedNames | None = None,
-        parent_is_gone: Callable[[], bool] = lambda: False,
+        parent: MetaFolder | None = None,
     ) -> None:
         self.disk = disk
         self.path = path
-        self._parent_is_gone = parent_is_gone
+        self._parent = parent
         self.names = names or UnsyncedNames(disk)
         # The lock guards what the thread that syncs touches as well.
         self._lock = threading.Lock()
@@ -442,6 +442,9 @@ class MetaFolder:
             self.names.move(self.path, lambda: self.disk.replace(self.path, target), self.path / CONSUMERS_NAME)
             self._is_gone = True
         return target
+
+    def _parent_is_gone(self) -> bool:
+        return self._parent is not None and self._parent.is_gone()
 
     def is_gone(self) -> bool:
         """Return whether the folder was moved aside, alone or with one above it: its content need not be durable."""

@@ -20,7 +20,7 @@ import msgspec
 from jetlake.errors import StoreError
 from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.files.disk import Disk, Kind
-from jetlake.store.files.folders import folder_name, list_folders
+from jetlake.store.files.folders import FolderOwner, folder_name, list_folders
 from jetlake.store.files.name_list import NameList
 from jetlake.store.files.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES
 from jetlake.store.files.removal import Removal
@@ -37,24 +37,9 @@ _SEGMENTS = "segments"
 
 
 class ConsumerFolder(MetaFolder):
-    """The files of one consumer.
-
-    Args:
-        make_stream: makes the folder of a new stream.
-    """
+    """The files of one consumer, whose parent is the folder of its stream."""
 
     layout = CONSUMER_FILES
-
-    def __init__(
-        self,
-        disk: Disk,
-        path: Path,
-        names: UnsyncedNames | None = None,
-        parent_is_gone: Callable[[], bool] = lambda: False,
-        make_stream: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(disk, path, names, parent_is_gone)
-        self._make_stream = make_stream
 
     def open_journal(self, note: Callable[[str], None] = ignore) -> FileJournal:
         """Return the consumer's journal.
@@ -65,16 +50,14 @@ class ConsumerFolder(MetaFolder):
         return FileJournal(
             self.disk,
             self.path,
-            owner=self.owner,
-            note=note,
-            before_write=self.make,
-            before_sync=self.ensure_made,
-            is_gone=self.is_gone,
+            tag=self.owner,
+            owner=FolderOwner(self.make, self.ensure_made, self.is_gone, note),
             names=self._found,
         )
 
     def _add_folder(self) -> None:
-        self._make_stream()
+        if self._parent is not None:
+            self._parent.make()
         super()._add_folder()
 
     def _may_make(self, folder: Path) -> bool:
@@ -186,12 +169,8 @@ class StreamFolder(MetaFolder):
             open_files=self._shared.open_files,
             index_cache=self._shared.index_cache,
             segment_list=self.path / _SEGMENTS,
-            note=note,
-            report=report,
+            owner=FolderOwner(None if self.is_made else self.make, prepare_sync, self.is_gone, note, report),
             reuses_sequences=reuses_sequences,
-            before_write=None if self.is_made else self.make,
-            before_sync=prepare_sync,
-            is_gone=self.is_gone,
             redo_name=redo_name,
             is_unwritten=self._is_unwritten(folder),
         )
@@ -208,7 +187,7 @@ class StreamFolder(MetaFolder):
     def consumer(self, name: str) -> ConsumerFolder:
         """Return the place of a consumer, which may not be there yet."""
         path = self.path / CONSUMERS_NAME / folder_name(name)
-        return ConsumerFolder(self.disk, path, self.names, self.is_gone, self.make)
+        return ConsumerFolder(self.disk, path, self.names, self)
 
     def consumers(self, note: Callable[[str], None] = ignore) -> list[ConsumerFolder]:
         """Return the places of all consumers; what a crash left half removed goes.
@@ -222,7 +201,7 @@ class StreamFolder(MetaFolder):
         if not self.is_made or self.lacks(CONSUMERS_NAME):
             return []
         paths = list_folders(self.disk, self.path / CONSUMERS_NAME, CONSUMERS, note)
-        folders = [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in paths]
+        folders = [ConsumerFolder(self.disk, path, self.names, self) for path in paths]
         if folders:
             self.names.changed(self.path / CONSUMERS_NAME)
         for folder in folders:

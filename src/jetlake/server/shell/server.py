@@ -352,7 +352,7 @@ class Server:
             from jetlake.server.shell.websocket.listener import WebSocketListener
         except ModuleNotFoundError:
             raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
-        self.websocket = WebSocketListener(self._services, self.make_connection, self._connection_table.has_room_beside)
+        self.websocket = WebSocketListener(self._services, self.make_connection, self._connection_table)
         if self.leafnodes is not None and self.leafnodes.listener is not None:
             self.websocket.make_leaf_connection = self.leafnodes.listener.make_websocket_connection
         await self.websocket.start(self._sockets.websocket)
@@ -367,8 +367,7 @@ class Server:
             options.leafnodes,
             domain,
             self._random,
-            self._connection_table.take_number,
-            self._connection_table.has_room_beside,
+            self._connection_table,
         )
         await self.leafnodes.start(self._sockets.leafnodes)
 

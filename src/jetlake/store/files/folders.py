@@ -1,4 +1,4 @@
-"""The folders of streams and consumers within one: their names, the existing ones, and the ones being removed."""
+"""The folders of streams and consumers within one: their names, the existing ones, removed ones, and their owner."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from jetlake import platform
@@ -14,7 +15,16 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within, format_names
 from jetlake.store.files.removal import remove_tree
 
-__all__ = ["folder_name", "folder_names", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
+__all__ = [
+    "FolderOwner",
+    "folder_name",
+    "folder_names",
+    "free_name",
+    "is_there",
+    "list_folders",
+    "names_being_removed",
+    "remove_all",
+]
 
 _DELETED = ".deleted"
 _REMOVED_MAX = 1 << 30
@@ -115,3 +125,22 @@ def free_name(disk: Disk, path: Path) -> Path:
 def remove_all(disk: Disk, path: Path) -> None:
     while not remove_tree(disk, path, _REMOVED_MAX):
         pass
+
+
+class FolderOwner(msgspec.Struct, frozen=True):
+    """What the files of a store or a journal ask of the owner of their folder, and report to it.
+
+    Attributes:
+        before_write: makes a new folder before the first write, the disk being left alone until then; None for a
+            folder that is there, or is made at once.
+        before_sync: called first by a sync, in the same thread; what it raises is the sync's failure.
+        is_gone: whether the folder was moved away, so that its content need not be durable.
+        note: logs what recovery removed, and what is not the owner's.
+        report: logs messages that are found to be lost.
+    """
+
+    before_write: Callable[[], None] | None = None
+    before_sync: Callable[[], None] = lambda: None
+    is_gone: Callable[[], bool] = lambda: False
+    note: Callable[[str], None] = lambda _text: None
+    report: Callable[[str], None] = lambda _text: None

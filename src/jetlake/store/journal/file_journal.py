@@ -19,6 +19,7 @@ from jetlake.errors import StoreError
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.atomic_file import read_file
 from jetlake.store.files.disk import Disk
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.journal import journal_format
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.consumer_state import ConsumerState
@@ -43,11 +44,8 @@ class FileJournal(ConsumerJournal):
         folder: where its files are.
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
-        owner: names the stream and consumer, so that another's journal is not believed.
-        note: logs that the files of a journal do not have the consumer's state.
-        before_write: called before a file is made.
-        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
-        is_gone: whether the folder was moved away, so that its content need not be durable.
+        tag: names the stream and consumer, so that another's journal is not believed.
+        owner: the owner of the folder; `before_write` is called before a file is made, and `before_sync` by every sync.
         names: what is in the folder; None = `load` looks.
     """
 
@@ -62,24 +60,18 @@ class FileJournal(ConsumerJournal):
         *,
         grown_bytes: int = _GROWN_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
-        owner: str = "",
-        note: Callable[[str], None] = lambda _text: None,
-        before_write: Callable[[], None] = lambda: None,
-        before_sync: Callable[[], None] = lambda: None,
-        is_gone: Callable[[], bool] = lambda: False,
+        tag: str = "",
+        owner: FolderOwner | None = None,
         names: Collection[str] | None = None,
     ) -> None:
-        self._owner = journal_format.owner_tag(owner)
-        self._note = note
+        self._owner = journal_format.owner_tag(tag)
         self.state_source: Callable[[], ConsumerState] | None = None
         self._disk = disk
         self._folder = folder
         self._names = names
         self._grown_bytes = grown_bytes
         self._random_bytes = random_bytes
-        self._before_write = before_write
-        self._before_sync = before_sync
-        self._is_gone = is_gone
+        self._folder_owner = owner or FolderOwner()
         self._key = 0
         self._seed = 0
         self._size = 0
@@ -192,7 +184,8 @@ class FileJournal(ConsumerJournal):
         data = journal_format.pack_header(key, number, self._owner) + snapshot
         if entries:
             data += journal_format.pack_record(entries, seed)
-        self._before_write()
+        if self._folder_owner.before_write is not None:
+            self._folder_owner.before_write()
         handle = self._create(self._path(number), data)
         with self._lock:
             if self._handle is not None:
@@ -225,7 +218,7 @@ class FileJournal(ConsumerJournal):
         return self._flushed_generation > self._synced_generation
 
     def sync(self) -> None:
-        self._before_sync()
+        self._folder_owner.before_sync()
         with self._sync_lock:
             with self._lock:
                 if self.failure is not None and not self._is_rewritten:
@@ -244,7 +237,7 @@ class FileJournal(ConsumerJournal):
                 if is_new:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
-                if self._is_discarded or self._is_gone():
+                if self._is_discarded or self._folder_owner.is_gone():
                     return
                 with self._lock:
                     self._obsolete[:0] = obsolete
@@ -332,7 +325,9 @@ class FileJournal(ConsumerJournal):
         if numbers or self._is_begun:
             self.is_lost = True
             reason = "can be read" if numbers else "is there any more"
-            self._note(f"No journal in {self._folder} {reason}: the consumer starts over, and messages come again")
+            self._folder_owner.note(
+                f"No journal in {self._folder} {reason}: the consumer starts over, and messages come again"
+            )
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import NO_ROOM
+from jetlake.store.files.folders import FolderOwner
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, rising_times
 from jetlake.store.log.durability import Durability, FileSync, MarkFile
@@ -137,8 +138,7 @@ class LogOptions(NamedTuple):
     segment_bytes: int
     tail_bytes: int
     random_bytes: Callable[[int], bytes]
-    before_write: Callable[[], None] | None
-    before_sync: Callable[[], None]
+    owner: FolderOwner
 
 
 class Log:
@@ -468,8 +468,8 @@ class Log:
             OSError: the disk refused. Nothing is counted, and the attempt must be rolled back or cut off.
         """
         if not self._is_begun:
-            if self._options.before_write is not None:
-                self._options.before_write()
+            if (before_write := self._options.owner.before_write) is not None:
+                before_write()
             self._is_begun = True
         self.use(attempt.segments)
         self.written_bytes += attempt.write(self._options.tail_bytes)
@@ -576,7 +576,7 @@ class Log:
         if not self.is_prepared:
             self.is_prepared = True  # Before: another thread may set it back meanwhile.
             try:
-                self._options.before_sync()
+                self._options.owner.before_sync()
             except BaseException:
                 self.is_prepared = False
                 raise

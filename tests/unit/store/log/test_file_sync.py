@@ -10,6 +10,7 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from jetlake.store.files.folders import FolderOwner
 from tests.support.faulty_disk import FaultyDisk
 
 FOLDER = Path("/data/msgs")
@@ -106,7 +107,7 @@ def test_a_sync_of_another_thread_waits_until_the_failure_is_known(disk):
         return False
 
     is_failing = False
-    store = FileStore(disk, FOLDER, is_gone=is_gone)
+    store = FileStore(disk, FOLDER, owner=FolderOwner(is_gone=is_gone))
     append(store)
     store.sync()
     append(store)
@@ -129,7 +130,7 @@ def test_one_that_ends_after_its_folder_went_changes_nothing(store, disk):
 
 def test_nothing_is_left_out_that_comes_before_the_first_sync(disk):
     prepared = []
-    store = FileStore(disk, FOLDER, before_sync=lambda: prepared.append(1))
+    store = FileStore(disk, FOLDER, owner=FolderOwner(before_sync=lambda: prepared.append(1)))
     append(store)
     store.sync()
     append(store)
@@ -149,7 +150,7 @@ def test_what_has_to_be_prepared_is_tried_again_when_it_failed(disk):
         if len(attempts) == 1:
             raise StoreError("make the folder", "no")
 
-    store = FileStore(disk, FOLDER, before_sync=refuse)
+    store = FileStore(disk, FOLDER, owner=FolderOwner(before_sync=refuse))
     append(store)
     with pytest.raises(StoreError):
         store.sync()

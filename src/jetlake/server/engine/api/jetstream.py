@@ -98,7 +98,7 @@ class JetStream:
         self.captured = PatternSet()
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
-        self.transfers = Transfers(account.announce, account.retract)
+        self.transfers = Transfers(account)
         self.restoring: dict[str, StreamConfig] = {}
         self.capturing: dict[str, StreamConfig] = {}
         self._storage = storage

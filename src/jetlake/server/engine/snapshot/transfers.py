@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from jetlake.errors import ApiError, api_error
+from jetlake.server.engine.routing.account import Account
 
 # Each transfer holds a window of chunks in memory.
 _TRANSFERS_MAX = 32
@@ -29,13 +29,11 @@ class Transfers:
     """The transfers of one account.
 
     Args:
-        announce: tells other servers that messages of a transfer are received here.
-        retract: tells them that the transfer is over.
+        account: announces to other servers which subjects of transfers are received here.
     """
 
-    def __init__(self, announce: Callable[[bytes], None], retract: Callable[[bytes], None]) -> None:
-        self._announce = announce
-        self._retract = retract
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._transfers: dict[bytes, Transfer] = {}
 
     def check_room(self, code: int) -> None:
@@ -51,13 +49,13 @@ class Transfers:
         """Register a transfer."""
         self._transfers[transfer_id] = transfer
         for subject in _subjects(transfer_id):
-            self._announce(subject)
+            self._account.announce(subject)
 
     def end(self, transfer_id: bytes) -> None:
         """Unregister a transfer; its subjects have no recipient any more."""
         if self._transfers.pop(transfer_id, None) is not None:
             for subject in _subjects(transfer_id):
-                self._retract(subject)
+                self._account.retract(subject)
 
     def subjects(self) -> list[bytes]:
         """List the subjects of the transfers under way."""

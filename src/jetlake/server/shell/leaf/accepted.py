@@ -11,7 +11,7 @@ import asyncio
 import os
 from base64 import urlsafe_b64encode
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,6 +32,9 @@ from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.link import LeafLink
 from jetlake.server.shell.leaf.peer_info import PeerInfo
 from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 
 __all__ = ["AcceptedConnection", "AcceptedConnections"]
 
@@ -64,29 +67,15 @@ class AcceptedConnections:
     """The leaf nodes of a server, those in their handshake among them.
 
     Args:
-        services: what the server gives its connections.
+        nodes: the leaf connections of the server, accepted and dialled.
         listen: the options of the listener.
         leaf_accounts: the interest of each account.
-        domain: this server's JetStream domain; empty = none.
-        address: where the listener is reached; empty = at the address that a leaf node connected to.
-        sockets: the leaf connections whose sockets are open.
     """
 
-    def __init__(
-        self,
-        services: ConnectionServices,
-        listen: LeafListen,
-        leaf_accounts: LeafAccounts,
-        domain: str,
-        address: str,
-        sockets: set[LeafConnection],
-    ) -> None:
-        self.services = services
-        self.sockets = sockets
+    def __init__(self, nodes: LeafNodes, listen: LeafListen, leaf_accounts: LeafAccounts) -> None:
+        self.nodes = nodes
         self.listen = listen
         self.leaf_accounts = leaf_accounts
-        self.domain = domain
-        self.address = address
         self.all: set[AcceptedConnection] = set()
 
     def open(self) -> list[AcceptedConnection]:
@@ -95,7 +84,7 @@ class AcceptedConnections:
 
     def limit_of(self, account: str) -> int:
         """Return how many leaf nodes the account may have; negative = any number."""
-        return self.services.accounts.limits_of(account).max_leafnodes
+        return self.nodes.services.accounts.limits_of(account).max_leafnodes
 
     def of_account(self, account: str) -> list[AcceptedConnection]:
         """List the open connections of one account, the oldest first."""
@@ -143,8 +132,8 @@ class AcceptedConnection(LeafConnection):
         self._identity: Identity | None = None
         self._expiry: Timer | None = None
         self._is_full = False  # of subscriptions, and the log says so
-        link = LeafLink(is_hub=True, domain=table.domain, report=services.log.warn)
-        super().__init__(services, number, link, table.sockets)
+        link = LeafLink(is_hub=True, domain=table.nodes.domain, report=services.log.warn)
+        super().__init__(services, number, link, table.nodes.sockets)
         table.all.add(self)
 
     def make_parser(self) -> LeafParser:
@@ -206,7 +195,7 @@ class AcceptedConnection(LeafConnection):
     def _encode_info(self, *, with_nonce: bool = False) -> bytes:
         """Encode INFO: the greeting with the nonce to be signed, or behind CONNECT what the leaf node may do."""
         options, about, identity = self._settings.options, self._info, self._identity
-        address = self._table.address or _own_address(self._transport)
+        address = self._table.listen.advertise or _own_address(self._transport)
         host, _, port = address.rpartition(":")
         fields: dict[str, Any] = {
             "server_id": about.id,
@@ -231,8 +220,8 @@ class AcceptedConnection(LeafConnection):
                 fields["tls_verify"] = True
         if self._engine_loop.engine is not None:
             fields["jetstream"] = True
-        if self._table.domain:
-            fields["domain"] = self._table.domain
+        if self._table.nodes.domain:
+            fields["domain"] = self._table.nodes.domain
         if with_nonce:
             fields["nonce"] = self._nonce
         if identity is not None:

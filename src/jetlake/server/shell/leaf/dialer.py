@@ -51,24 +51,19 @@ class Dialer:
         self.remote = remote
         self.account = account
         self.connection: DialledConnection | None = None
-        self.services = services = nodes.services
-        self.take_number = nodes.take_number
-        self.sockets = nodes.sockets
+        self.nodes = nodes
         self._announcements = announcements
-        self._domain = nodes.domain
-        self._reconnect_s = nodes.reconnect_s
-        self._random = random = nodes.random
         self.tls_timeout_s = remote.tls.timeout_s if remote.tls is not None else _TLS_TIMEOUT_S
         self._is_tls_first = remote.tls is not None and remote.tls.handshake_first
         self._dial_timeout_s = remote.dial_timeout_s + (self.tls_timeout_s if self._is_tls_first else 0)
         self.first_info_timeout_s = self._dial_timeout_s + remote.first_info_timeout_s
-        self._name = services.settings.options.server_name or services.info.id
+        self._name = nodes.services.settings.options.server_name or nodes.services.info.id
         self._discovered: tuple[LeafUrl, ...] = ()
         self._next = 0
         self._failures = 0
         self._urls = list(remote.urls)
         if not remote.no_randomize:
-            random.shuffle(self._urls)
+            nodes.random.shuffle(self._urls)
 
     async def run(self) -> None:
         """Connect, and connect again whenever the connection has ended, until cancelled."""
@@ -77,9 +72,9 @@ class Dialer:
                 try:
                     reason = await self._connect(self._next_url())
                 except Exception as error:
-                    self.services.report_defect("a leaf connection", error)
+                    self.nodes.services.report_defect("a leaf connection", error)
                     reason = "Internal Error"
-                await self.services.engine_loop.sleep(self._pause_s(reason))
+                await self.nodes.services.engine_loop.sleep(self._pause_s(reason))
         finally:
             if self.connection is not None:
                 self.connection.end(reason="Server Shutdown")
@@ -92,11 +87,11 @@ class Dialer:
 
     async def _connect(self, url: LeafUrl) -> str:
         """Connect to one address, and return why the connection failed or ended."""
-        services, remote = self.services, self.remote
+        services, remote = self.nodes.services, self.remote
         loop = services.engine_loop.loop
         link = LeafLink(
             is_hub=False,
-            domain=self._domain,
+            domain=self.nodes.domain,
             report=services.log.warn,
             deny_imports=remote.deny_imports,
             deny_exports=remote.deny_exports,
@@ -126,8 +121,8 @@ class Dialer:
         if any(words in reason.lower() for words in _LASTING):
             return _LONG_PAUSE_S
         rounds = min(self._failures // len(self._urls), _DOUBLINGS_MAX)
-        pause_s = min(self._reconnect_s * float(1 << rounds), _PAUSE_MAX_S)
-        return pause_s * (1 + self._random.random()) if self._failures else pause_s
+        pause_s = min(self.nodes.reconnect_s * float(1 << rounds), _PAUSE_MAX_S)
+        return pause_s * (1 + self.nodes.random.random()) if self._failures else pause_s
 
     # What a connection asks
 
@@ -141,14 +136,14 @@ class Dialer:
 
     def encode_connect(self, url: LeafUrl, info: HubInfo) -> bytes:
         """Return the CONNECT that answers the hub's first INFO."""
-        services = self.services
+        services = self.nodes.services
         return encode_connect(
             self.remote,
             url,
             info,
             server_id=services.info.id,
             name=self._name,
-            domain=self._domain,
+            domain=self.nodes.domain,
             has_jetstream=services.engine_loop.engine is not None,
             headers=not services.settings.options.no_header_support,
         )
@@ -161,8 +156,8 @@ class Dialer:
 
     def accepted(self, info: HubInfo) -> None:
         """React to an INFO of a hub that has accepted the connection."""
-        if self._domain and self._domain == info.domain:
-            self.services.log.warn(
+        if self.nodes.domain and self.nodes.domain == info.domain:
+            self.nodes.services.log.warn(
                 f'the hub has the same JetStream domain "{info.domain}": streams cannot be reached over the leaf link'
             )
         self._discover(info)

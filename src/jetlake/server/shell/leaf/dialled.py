@@ -47,7 +47,7 @@ class DialledConnection(LeafConnection):
         self._dialer = dialer
         self._url = url
         self._state = _State.GREETING
-        super().__init__(dialer.services, dialer.take_number(), link, dialer.sockets)
+        super().__init__(dialer.nodes.services, dialer.nodes.table.take_number(), link, dialer.nodes.sockets)
         self._expect_within(dialer.first_info_timeout_s, self._time_out)
 
     def _operate(self, frame: Frame) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from random import Random
 
 from jetlake.server.config.leaf_options import LeafOptions
 from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.connection.peer_connection import hang_up_all
 from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection_table import ConnectionTable
 from jetlake.server.shell.leaf.accounts import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.dialer import Dialer
@@ -25,8 +25,7 @@ class LeafNodes:
 
     Args:
         domain: this server's JetStream domain; empty = none.
-        take_number: returns the number of a new connection.
-        has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
+        table: numbers all connections of the server, and knows whether it has room for one more socket.
 
     Attributes:
         listener: accepts leaf nodes; None = nobody does.
@@ -42,14 +41,13 @@ class LeafNodes:
         options: LeafOptions,
         domain: str,
         random: Random,
-        take_number: Callable[[], int],
-        has_room_beside: Callable[[int], bool],
+        table: ConnectionTable,
     ) -> None:
         self.services = services
         self.domain = domain
         self.reconnect_s = options.reconnect_s
         self.random = random
-        self.take_number = take_number
+        self.table = table
         self.sockets: set[LeafConnection] = set()
         self._loop = services.engine_loop.loop
         self._tasks: list[asyncio.Task[None]] = []
@@ -63,9 +61,7 @@ class LeafNodes:
             self._dialers.append(Dialer(self, remote, account, leaf_accounts.of(account)))
         self.listener: LeafListener | None = None
         if options.listen is not None:
-            self.listener = LeafListener(
-                services, options.listen, leaf_accounts, domain, take_number, has_room_beside, self.sockets
-            )
+            self.listener = LeafListener(self, options.listen, leaf_accounts)
 
     async def start(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept leaf nodes, and dial all hubs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -12,9 +12,11 @@ from jetlake.server.config.options import Options
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accepted import AcceptedConnection, AcceptedConnections
 from jetlake.server.shell.leaf.accounts import LeafAccounts
-from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.tls_socket import TlsListening
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 
 __all__ = ["LeafListener"]
 
@@ -27,40 +29,27 @@ class LeafListener:
         websocket_settings: the same for leaf nodes that come through the port for WebSocket, with its TLS.
 
     Args:
-        services: what the server gives its connections.
+        nodes: the leaf connections of the server.
         listen: the options of the listener.
         leaf_accounts: the interest of each account.
-        domain: this server's JetStream domain; empty = none.
-        take_number: returns the number of a new connection.
-        has_room_beside: whether one more socket is accepted, beside this many that are none of clients.
-        sockets: the leaf connections whose sockets are open.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.
     """
 
-    def __init__(
-        self,
-        services: ConnectionServices,
-        listen: LeafListen,
-        leaf_accounts: LeafAccounts,
-        domain: str,
-        take_number: Callable[[], int],
-        has_room_beside: Callable[[int], bool],
-        sockets: set[LeafConnection],
-    ) -> None:
+    def __init__(self, nodes: LeafNodes, listen: LeafListen, leaf_accounts: LeafAccounts) -> None:
+        services = nodes.services
         self._server_settings = services.settings
         self._listen = listen
         settings = services.settings
         self.settings = settings.for_listener(_served(settings.options, listen), "LEAFNODE")
         self.websocket_settings = settings.for_listener(_served_over_websocket(settings.options, listen), "LEAFNODE_WS")
         self._log = services.log
-        self._take_number = take_number
-        self._has_room_beside = has_room_beside
+        self._table = nodes.table
         self._listener = TcpListener()
         self._services = structs.replace(services, settings=self.settings)
         self._websocket_services = structs.replace(services, settings=self.websocket_settings)
-        self.connections = AcceptedConnections(services, listen, leaf_accounts, domain, listen.advertise, sockets)
+        self.connections = AcceptedConnections(nodes, listen, leaf_accounts)
 
     @property
     def port(self) -> int:
@@ -92,14 +81,14 @@ class LeafListener:
 
     def _make(self, services: ConnectionServices) -> AcceptedConnection:
         has_room = self._has_room()
-        connection = AcceptedConnection(self.connections, services, self._take_number())
+        connection = AcceptedConnection(self.connections, services, self._table.take_number())
         if not has_room:
             self._log.error("a leaf node was refused: maximum connections exceeded")
             connection.drop("maximum connections exceeded")
         return connection
 
     def _has_room(self) -> bool:
-        return self._has_room_beside(len(self.connections.all) + len(self._listener.handshakes))
+        return self._table.has_room_beside(len(self.connections.all) + len(self._listener.handshakes))
 
     def apply_settings(self) -> None:
         """Take over the settings of a reload."""

@@ -10,6 +10,7 @@ from msgspec import structs
 from jetlake.server.config.options import Options, WebSocketOptions
 from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection_table import ConnectionTable
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.sockets import websocket_host
 from jetlake.server.shell.tls_socket import TlsListening
@@ -35,7 +36,7 @@ class WebSocketListener:
     Args:
         services: what the server gives its connections.
         make_connection: makes a connection with the services given to it.
-        has_room_beside: whether one more socket is accepted, beside this many that have no connection yet.
+        table: knows whether the server has room for one more socket.
 
     Raises:
         ConfigError: a certificate that the options name cannot be used.
@@ -45,14 +46,14 @@ class WebSocketListener:
         self,
         services: ConnectionServices,
         make_connection: Callable[[ConnectionServices], PeerConnection],
-        has_room_beside: Callable[[int], bool],
+        table: ConnectionTable,
     ) -> None:
         self._server_settings = services.settings
         options = services.settings.options
         self.settings = services.settings.for_listener(_served(options), "WEBSOCKET")
         self.services = structs.replace(services, settings=self.settings)
         self._make_connection = make_connection
-        self._has_room_beside = has_room_beside
+        self._table = table
         self._listener = TcpListener()
         self.upgrading: set[WebSocketProtocol] = set()
         self.make_leaf_connection: Callable[[], PeerConnection] | None = None
@@ -98,7 +99,7 @@ class WebSocketListener:
     def has_room(self) -> bool:
         """Return whether one more socket may begin its upgrade, or TLS before it."""
         beginning = len(self.upgrading) + len(self._listener.handshakes)
-        return beginning < _BEGINNING_MAX and self._has_room_beside(beginning)
+        return beginning < _BEGINNING_MAX and self._table.has_room_beside(beginning)
 
     def apply_settings(self) -> None:
         """Take over the settings of a reload."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, chain, pairwise
@@ -349,7 +349,7 @@ def read_postings(disk: Disk, path: Path, parts: IndexParts) -> Steps[Postings |
             return disk.read(handle, size, offset)
 
     try:
-        return (yield from _postings_part(read, parts).read_all())
+        return (yield from PostingsPart(read, parts).read_all())
     except OSError:
         return None
 
@@ -358,20 +358,9 @@ def find_posted(disk: Disk, path: Path, parts: IndexParts, number: int) -> Poste
     """Return the postings of one subject in a segment index; None when they are damaged."""
     try:
         with _opened(disk, path) as handle:
-            return _postings_part(partial(disk.read, handle), parts).find(number)
+            return PostingsPart(partial(disk.read, handle), parts).find(number)
     except OSError:
         return None
-
-
-def _postings_part(read: Callable[[int, int], bytes], parts: IndexParts) -> PostingsPart:
-    return PostingsPart(
-        read,
-        parts.subjects_at,
-        parts.subjects_size,
-        parts.subjects_hash,
-        parts.subject_count,
-        counts_earlier=parts.counts_earlier,
-    )
 
 
 def read_names(disk: Disk, path: Path, parts: IndexParts) -> tuple[array[int], list[bytes]] | None:

@@ -15,6 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from jetlake.store.columns import column_bytes, column_parts, read_column
 from jetlake.store.index.postings import Posted, Postings
+from jetlake.store.log.segment import IndexParts
 from jetlake.store.steps import Steps
 
 __all__ = ["PostingsPart", "pack_postings", "table_size"]
@@ -85,23 +86,17 @@ class PostingsPart:
 
     Args:
         read: reads the file.
-        at: where the table begins.
-        size: how long the pages are.
-        table_hash: of the table.
-        subject_count: how many subjects there are.
-        counts_earlier: whether it is known how many sequences were spilled before.
+        parts: where the table begins, its hash, and how long the pages are.
     """
 
-    def __init__(
-        self, read: Read, at: int, size: int, table_hash: int, subject_count: int, *, counts_earlier: bool
-    ) -> None:
+    def __init__(self, read: Read, parts: IndexParts) -> None:
         self._read = read
-        self._size = size
-        self._table_hash = table_hash
-        self._count = subject_count
-        self._counts_earlier = counts_earlier
-        self._table_at = at
-        self._pages_at = at + table_size(subject_count, size)
+        self._size = parts.subjects_size
+        self._table_hash = parts.subjects_hash
+        self._count = parts.subject_count
+        self._counts_earlier = parts.counts_earlier
+        self._table_at = parts.subjects_at
+        self._pages_at = self._table_at + table_size(self._count, self._size)
         self._hashes: array[int] = array("Q")
         self._firsts: array[int] = array("I")
         self._ahead = b""

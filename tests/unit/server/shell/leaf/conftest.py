@@ -34,10 +34,9 @@ class Hub:
             deny_exports=options.deny_exports,
         )
         self.link.join(self.account, self.announcements)
+        table = SimpleNamespace(take_number=lambda: 9)
         dialer = SimpleNamespace(
-            services=services,
-            take_number=lambda: 9,
-            sockets=set(),
+            nodes=SimpleNamespace(services=services, table=table, sockets=set()),
             first_info_timeout_s=1.0,
             tls_timeout_s=2.0,
             tls_for=lambda _url: (client_context(options.tls), "hub"),
@@ -45,7 +44,7 @@ class Hub:
             encode_connect=lambda _url, info: b'{"to":"%b"}' % info.server_name.encode(),
             accepted=self.infos.append,
         )
-        self.sockets = dialer.sockets
+        self.sockets = dialer.nodes.sockets
         self.connection = DialledConnection(dialer, options.urls[0], self.link)
         self.transport = Transport(("10.0.0.1", 7422))
         self.connection.connection_made(self.transport)

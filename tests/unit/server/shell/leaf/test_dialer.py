@@ -20,9 +20,7 @@ from tests.support.shell import Lines
 def make_dialer(server, **remote):
     account = server.global_account
     urls = remote.pop("urls", ("a:1", "b:2"))
-    nodes = SimpleNamespace(
-        services=server._services, domain="", reconnect_s=1.0, random=Random(1), take_number=lambda: 1, sockets=set()
-    )
+    nodes = SimpleNamespace(services=server._services, domain="", reconnect_s=1.0, random=Random(1), sockets=set())
     options = LeafRemote(urls=tuple(map(parse_leaf_url, urls)), no_randomize=True, **remote)
     return Dialer(nodes, options, account, Announcements(account, b""))
 

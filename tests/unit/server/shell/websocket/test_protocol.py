@@ -30,9 +30,7 @@ def open_socket(make_server, connect):
 
     def open_socket(upgrade=UPGRADE, *, max_payload=1000, **options):
         server = make_server(websocket=WebSocketOptions(no_tls=True, **options), max_payload=max_payload)
-        server.websocket = WebSocketListener(
-            server._services, server.make_connection, server._connection_table.has_room_beside
-        )
+        server.websocket = WebSocketListener(server._services, server.make_connection, server._connection_table)
         transport = type(connect(server).transport)()
         protocol = server.websocket._make_protocol()
         protocol.connection_made(transport)

@@ -7,6 +7,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from jetlake.store.index.postings import Posted, Postings
+from jetlake.store.log.segment import IndexParts
 from jetlake.store.log.segment_index.postings_part import PostingsPart, pack_postings, table_size
 from jetlake.store.steps import finish
 
@@ -31,12 +32,12 @@ class File:
         self.data = bytearray(bytes(AT) + table + self._pages + b"names")
         self.size = len(table) + len(self._pages)
         self.reads: list[int] = []
-        self._arguments = (AT, len(self._pages), xxh3_64_intdigest(table), len(postings.numbers))
-        self._counts_earlier = counts_earlier
+        subjects = AT, len(self._pages), xxh3_64_intdigest(table), len(postings.numbers)
+        self._parts = IndexParts(0, 0, 0, *subjects, counts_earlier)
         assert len(table) == table_size(len(postings.numbers), len(self._pages))
 
     def part(self) -> PostingsPart:
-        return PostingsPart(self._read, *self._arguments, counts_earlier=self._counts_earlier)
+        return PostingsPart(self._read, self._parts)
 
     def _read(self, size: int, offset: int) -> bytes:
         self.reads.append(size)
