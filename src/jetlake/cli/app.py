@@ -40,6 +40,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[:1] == ["help"]:  # `jetlake help stream add`, as for `nats`
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:

@@ -214,8 +214,15 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
             asyncio.run(coroutine)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        except BaseExceptionGroup as group:
+            # Of several tasks that failed together, the first says why.
+            raise _first_of(group) from None
     finally:
         coroutine.close()  # An interrupt may come before it begins.
+
+
+def _first_of(error: BaseException) -> BaseException:
+    return _first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def guarded(action: Callable[[], T], session: Session) -> T:

@@ -93,6 +93,35 @@ ctx save x --description y
 ctx info x
 ctx rm x -f
 micro ls
+ctx add z --description y
+ctx copy z y
+ctx edit y --help
+a tls --help
+audit checks
+auth operator add own
+auth operator ls
+auth account add shop
+auth account ls
+auth user add ann shop
+auth nkey gen user
+bench kv put --msgs 10 --no-progress
+bench kv get --msgs 10 --no-progress
+bench js consume --stream ORD --msgs 5 --no-progress
+bench js get sync --stream ORD --msgs 5 --no-progress
+con add ORD C3 --pull --backoff linear --backoff-steps 3 --backoff-min 1s --backoff-max 1m --max-deliver 5 --defaults
+con cp ORD C1 C4 --filter ord.x
+con find ORD --pull
+con state ORD C1
+con graph ORD C1 --count 1 --json
+con reset ORD C1 -f
+stream find --expression 'info.state.messages > 1'
+stream graph ORD --count 1 --json
+stream seal ORD -f
+help
+help stream add
+rtt 3
+server passwd --pass secret
+server watch api --count 1 --interval 100ms
 errors lookup 10059
 err ls stream
 cheat stream
@@ -105,6 +134,32 @@ async def test_lines_of_somebody_who_only_knows_nats(start, tmp_path, monkeypatc
     (tmp_path / "f.txt").write_text("hello")
     shell = Shell((await start(_CONFIG)).url)
     lines = _TYPED.strip().replace("\\\n", "").splitlines()
-    assert len(lines) > 60
+    assert len(lines) > 90
     for line in lines:
         await shell.run(line)
+    await shell.run("obj add UP")
+    await shell.run("obj put UP --name stdin", stdin="content")
+    assert await shell.run("obj get UP stdin --output -") == "content"
+
+
+async def test_what_can_not_work_is_answered_with_what_to_do(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    shell = Shell((await start(_CONFIG)).url)
+    for line, status, said in (
+        ("auth user info ann", 2, "'auth user info' is not here. List: jetlake auth ls"),
+        ("auth operator rm x", 2, "'auth operator rm' is not here"),
+        ("bench service request nobody --msgs 3 --no-progress", 1, "no responders on 'nobody'"),
+        ("obj put F", 2, "name a file; standard input needs --name"),
+        ("help strem", 2, "Did you mean 'stream'?"),
+        ("kv get NOPE k", 1, "bucket NOPE not found"),
+        ("str info NOPE", 1, "List them: jetlake stream ls"),
+        ("con next NOPE C", 1, "stream NOPE not found"),
+        ("server ls", 1, "needs a user of the system account"),
+        ("ctx select nope", 2, "context 'nope' not found"),
+    ):
+        process = await shell.start(line, b"")
+        out, err = await process.communicate()
+        text = (out + err).decode()
+        assert process.returncode == status, (line, text)
+        assert said in " ".join(text.split()) and "Traceback" not in text, (line, text)

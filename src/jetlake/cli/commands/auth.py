@@ -34,7 +34,34 @@ _KINDS: tuple[type[Claims], ...] = (UserClaims, AccountClaims, OperatorClaims, A
 _TEXT_MAX = 1024 * 1024
 
 
-@click.group(cls=SharedGroup)
+class _AuthGroup(SharedGroup):
+    """Takes the verbs that `nats` has behind operator, account and user: otherwise they would be names."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        kind, verb, rest = args[0], "".join(args[1:2]), args[2:]
+        if kind in ("operator", "account", "user"):
+            if verb in ("add", "create", "new"):
+                # `nats auth user add NAME ACCOUNT`
+                of_account = kind == "user" and len(rest) > 1 and not rest[1].startswith("-")
+                args = [kind, rest[0], "--account", *rest[1:]] if of_account else [kind, *rest]
+            elif verb in ("ls", "list"):
+                args = ["ls", *rest]
+            elif kind == "account" and verb == "edit":
+                args = [kind, "--edit", *rest]
+            elif kind == "account" and verb == "push":
+                args = ["push", *rest]
+            elif verb in ("info", "show", "view", "edit", "rm", "del", "delete", "import", "select"):
+                raise click.UsageError(
+                    f"'auth {kind} {verb}' is not here. List: jetlake auth ls; read a file: jetlake auth show FILE; "
+                    "revoke a user: jetlake auth revoke NAME --account ACCOUNT",
+                    ctx,
+                )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_AuthGroup)
 def auth() -> None:
     """Create operators, accounts and users for a server that trusts tokens."""
 

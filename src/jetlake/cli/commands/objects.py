@@ -95,7 +95,7 @@ async def edit(session: Session, bucket: str, compress: bool | None, as_json: bo
 
 @objects.command("put", example="jetlake object put FILES report.pdf --name reports/2026.pdf")
 @_bucket
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False), default="-")
 @click.option("--name", metavar="NAME", help="Name of the object. Default: the file's name.")
 @click.option("--description", metavar="TEXT", default="", help="Description.")
 @headers_option
@@ -118,9 +118,12 @@ async def put(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Store FILE in BUCKET; - reads standard input and needs --name. At a terminal, it asks before it replaces one."""
+    """Store FILE in BUCKET; without it, or as -, standard input, which needs --name.
+
+    At a terminal, it asks before it replaces an object.
+    """
     if file == "-" and not name:
-        fail("standard input has no name; use --name", EXIT_USAGE)
+        fail("name a file; standard input needs --name", EXIT_USAGE)
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
         if sys.stdin.isatty() and not force and await _is_stored(store, name or Path(file).name):

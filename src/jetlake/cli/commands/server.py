@@ -224,15 +224,16 @@ def _used(data: dict[str, Any], kind: str) -> str:
 @server.command("passwd", example="jetlake server passwd --generate")
 @click.option("--cost", type=click.IntRange(4, 31), default=11, show_default=True, help="Cost of the bcrypt hash.")
 @click.option("-g", "--generate", is_flag=True, help="Generate a password, and print it too.")
+@click.option("-p", "--pass", "given", metavar="TEXT", help="The password; the shell's history and other users see it.")
 @json_option
 @pass_session
-def passwd(_session: Session, cost: int, generate: bool, as_json: bool) -> None:
+def passwd(_session: Session, cost: int, generate: bool, given: str | None, as_json: bool) -> None:
     """Hash a password for the server's configuration; asked for on a terminal, else read from standard input."""
     try:
         import bcrypt
     except ImportError:
         fail("bcrypt is not installed: pip install 'jetlake[server]'")
-    password = _password(generate)
+    password = given if given is not None else _password(generate)
     if not password or len(password.encode()) > _PASSWORD_BYTES_MAX:
         fail(f"a password must have 1 to {_PASSWORD_BYTES_MAX} bytes", EXIT_USAGE)
     hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost, b"2a")).decode()
@@ -300,13 +301,18 @@ for _command in ACCOUNT_COMMANDS:
 
 
 @click.command("rtt", cls=SharedCommand, example="jetlake rtt -s nats://one:4222,nats://two:4222 --count 20")
+@click.argument("iterations", type=click.IntRange(1), required=False)
 @click.option(
     "--count", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Number of PINGs to each server."
 )
 @json_option
 @command
-async def rtt(session: Session, count: int, as_json: bool) -> None:
-    """Measure the round trip to each server of the target: the fastest, the median and the slowest PING."""
+async def rtt(session: Session, iterations: int | None, count: int, as_json: bool) -> None:
+    """Measure the round trip to each server of the target: the fastest, the median and the slowest PING.
+
+    ITERATIONS is the same as --count.
+    """
+    count = iterations or count
     rows = []
     for address in session.target.server.split(","):
         target = msgspec.structs.replace(session.target, server=address)
