@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suite in seven processes side by side: the tests that start a Spark of their own, two groups that each share one
-# Spark session, two groups that mostly wait for servers, the unit tests, and all others. All are shown, one after the
-# other; the exit status is not 0 when one failed.
+# Runs the suite in eight processes side by side: the tests that start a Spark of their own, two groups that each share one
+# Spark session, two groups that mostly wait for servers, the unit tests, pages with all that runs in processes of its own,
+# and all others. All are shown, one after the other; the exit status is not 0 when one failed.
 #
 # A test that hangs is ended and named by its own timeout. A part that hangs all the same, between tests or in foreign
 # code, is aborted after PART_S seconds, as all are when this script is told to end: then Python prints the stack of every
@@ -39,9 +39,13 @@ clients=(tests/conformance/{client,command,core,key_value})
 start clients "${clients[@]}" "$@" >"$logs/clients" 2>&1
 start servers tests/conformance tests/cluster "${clients[@]/#/--ignore=}" "$@" >"$logs/servers" 2>&1
 start units tests/unit "$@" >"$logs/units" 2>&1
-start others --ignore tests/unit --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
+pages=(tests/{browser,docs,integrations,platforms})
+start pages "${pages[@]}" "$@" >"$logs/pages" 2>&1
+elsewhere=(tests/{unit,spark,conformance,cluster} "${pages[@]}")
+start others "${elsewhere[@]/#/--ignore=}" "$@"
 wait "${parts[others]}" || failed=1
 show units "unit tests"
+show pages "tests of pages, frameworks and systems"
 show clients "tests of client, command, core and key-value buckets against both servers"
 show servers "tests of streams and consumers against both servers, and of a cluster"
 show spark "tests of source and sink on a Spark session"

@@ -18,20 +18,24 @@ find_python() {
     fail "needs Python 3.11 or newer; install one, or name it: make setup PYTHON=/path/to/python"
 }
 
-# install_packages WHAT PACKAGE...: by apt where that is possible, else a sentence that says what to install.
+# install_packages PACKAGE...: by apt where that is possible, else a sentence that says what to install.
 install_packages() {
-    local what=$1
-    shift
-    command -v apt-get >/dev/null 2>&1 || fail "$what is missing and there is no apt-get here; install it and run again"
+    command -v apt-get >/dev/null 2>&1 || fail "missing: $missing; there is no apt-get here: install by hand and run again"
     local apt=(apt-get)
     if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null 2>&1 || fail "$what is missing; run as root: apt-get install $*"
+        command -v sudo >/dev/null 2>&1 || fail "missing: $missing; run as root: apt-get install $*"
         apt=(sudo apt-get)
     fi
-    say "installing $what with apt-get"
+    say "installing $missing with apt-get"
     "${apt[@]}" update -qq >/dev/null || say "apt-get update failed; trying with the package lists that are there"
     DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null \
-        || fail "$what could not be installed; install it by hand: apt-get install $*"
+        || fail "could not install $missing; try by hand: apt-get install $*"
+}
+
+# lack WHAT PACKAGE...: note a program that is not here, and its packages, to be installed all at once.
+lack() {
+    missing="${missing:+$missing, }$1"
+    packages+=("${@:2}")
 }
 
 java_is_there() {
@@ -78,10 +82,14 @@ make_environment() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-make_environment
-java_is_there || install_packages "Java 17" openjdk-17-jre-headless
+# What only root can install comes first: nobody waits for pip to be told of it.
+missing=
+packages=()
+java_is_there || lack "Java 17" openjdk-17-jre-headless
 if [ "${1:-}" = --browser ]; then
-    chromium_is_there || install_packages "Chromium" chromium
-    node_is_there || install_packages "Node" nodejs npm
-    install_nats_js
+    chromium_is_there || lack "Chromium" chromium
+    node_is_there || lack "Node" nodejs npm
 fi
+[ -z "$missing" ] || install_packages "${packages[@]}"
+make_environment
+[ "${1:-}" != --browser ] || install_nats_js
