@@ -220,6 +220,40 @@ async def test_it_works_with_the_keyboard(js, open_page):
     assert await page.evaluate("document.querySelector('h1').textContent") == "ORDERS"
 
 
+async def test_what_is_chosen_is_in_the_link(js, open_page):
+    for name in ("ORDERS", "INVOICES"):
+        await make_stream(js, name, messages=1)
+    page = await open_page("#/")
+    await page.locator("#filter-streams").fill("ord")
+    await page.get_by_role("button", name="Messages").click()
+    await page.get_by_role("button", name="1 hour").click()
+    await until(page, "document.querySelectorAll('#table-streams tbody tr').length === 1")
+    link = await page.evaluate("location.hash")
+    assert link == "#/?range=1h&filter=ord&sort=messages&descending=1"
+    other = await open_page(link)
+    await until(other, "document.querySelectorAll('#table-streams tbody tr').length === 1")
+    assert await other.locator("#filter-streams").input_value() == "ord"
+    assert await other.get_by_role("button", name="1 hour").get_attribute("aria-pressed") == "true"
+    # A page without such choices has none of them in its link.
+    await other.evaluate("location.hash = '#/streams/INVOICES'")
+    await until(other, SEES, "Messages held")
+    assert await other.evaluate("location.hash") == "#/streams/INVOICES"
+
+
+async def test_keys_lead_to_the_sections(js, open_page):
+    page = await open_page("#/")
+    await page.keyboard.press("?")
+    await until(page, SEES, "read single values of the chart")
+    await page.keyboard.press("g")  # a dialog has the keyboard to itself
+    await page.keyboard.press("c")
+    await page.keyboard.press("Escape")
+    assert await page.evaluate("location.hash") == "#/"
+    for key, title in (("c", "Consumers"), ("k", "Key-value buckets"), ("s", "Streams")):
+        await page.keyboard.press("g")
+        await page.keyboard.press(key)
+        await until(page, "wanted => document.querySelector('h1')?.textContent === wanted", title)
+
+
 async def test_numbers_do_not_wrap_on_a_phone(js, open_page):
     stream = await make_stream(js, "ORDERS", messages=1)
     await stream.create_consumer("worker")
@@ -277,7 +311,7 @@ async def test_long_names_leave_room_for_the_numbers(client, js, open_page):
         for path, wanted in (
             ("#/", "1\u20131 of 1"),
             ("#/consumers", "1\u20131 of 1"),
-            (f"#/streams/{name}/messages", "No message there"),
+            (f"#/streams/{name}/messages", "No messages yet"),
             ("#/pipelines", "no such column"),
         ):
             await page.evaluate("path => { location.hash = path; }", path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import tarfile
 import tempfile
 import time
 from base64 import b64encode
@@ -349,6 +351,88 @@ async def test_backups_are_downloaded_once_and_never_pile_up(page, shop, tmp_pat
             await asyncio.sleep(0.01)
 
 
+async def send(page, content, upload=""):
+    """Sends a piece of a file."""
+    headers = {"origin": page.base, "x-jetlake-csrf": page.csrf, "content-type": "application/octet-stream"}
+    return await page.client.post(f"/api/uploads?upload={upload}", content=content, headers=headers)
+
+
+async def test_a_backup_is_restored_from_its_tar_file(page, shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        js = client.jetstream()
+        for _ in range(3):
+            await js.publish("orders.new", b"x" * 1000)
+        await js.create_consumer("ORDERS", "worker")
+        await page.login("boss", "secret")
+        link = (await page.change("stream.backup", stream="ORDERS")).json()["download"]
+        content = (await page.get(f"/{link}")).content
+        upload = (await send(page, content[:1000])).json()["upload"]
+        assert (await send(page, content[1000:], upload)).json() == {"upload": upload}
+        said = (await page.post("/api/restores", {"upload": upload})).json()["error"]
+        assert said == "stream ORDERS exists already; give the restored stream another name and subjects"
+        await js.delete_stream("ORDERS")
+        shown = (await page.post("/api/restores", {"upload": upload})).json()
+        assert shown["command"] == "jetlake stream restore ./ORDERS"
+        assert ["messages", "", "3"] in shown["changes"] and ["consumers", "", "1"] in shown["changes"]
+        assert await js.stream_names() == []
+        done = await page.post(f"/api/changes/{shown['id']}")
+        assert done.json()["done"] == "Restored stream ORDERS with 3 messages."
+        assert (await (await js.stream("ORDERS")).info()).state.messages == 3
+        assert await (await js.stream("ORDERS")).consumer_names() == ["worker"]
+    assert list(tmp_path.glob("jetlake-restore-*")) == []
+
+
+async def test_what_is_uploaded_is_bounded_and_ends_with_the_session(page, shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert (await send(page, b"x")).status_code == 403
+    await page.login("boss", "secret", change=False)
+    assert (await send(page, b"x")).status_code == 403
+    await page.login("boss", "secret")
+    first, second, third = [(await send(page, b"x" * 2000)).json()["upload"] for _ in range(3)]
+    assert len(list(tmp_path.glob("jetlake-restore-*"))) == 2
+    assert "choose the file again" in (await send(page, b"x", first)).json()["error"]
+    assert "not the tar file of a backup" in (await page.post("/api/restores", {"upload": second})).json()["error"]
+    monkeypatch.setattr("jetlake.dashboard.restores.UPLOAD_BYTES_MAX", 3000)
+    assert "larger than 3,000 bytes" in (await send(page, b"x" * 2000, third)).json()["error"]
+    stranger = Page(shop)
+    async with stranger.client:
+        await stranger.login("boss", "secret")
+        assert "choose the file again" in (await stranger.post("/api/restores", {"upload": third})).json()["error"]
+    # No path of an archive is used, and nothing but a backup is unpacked.
+    evil = io.BytesIO()
+    with tarfile.open(fileobj=evil, mode="w") as archive:
+        for name in ("../../outside", "/tmp/absolute", "backup.json"):
+            member = tarfile.TarInfo(name)
+            member.size = 2
+            archive.addfile(member, io.BytesIO(b"{}"))
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    upload = (await send(page, evil.getvalue())).json()["upload"]
+    assert (await page.post("/api/restores", {"upload": upload})).status_code >= 400
+    assert not (tmp_path / "outside").exists() and not (tmp_path.parent / "outside").exists()
+    await page.post("/api/logout")
+    async with asyncio.timeout(60):
+        while list(tmp_path.glob("jetlake-restore-*")):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_person_restores_a_stream_beside_the_old_one(boss, tab, tmp_path):
+    await boss.publish("orders.new", b"1")
+    await (await boss.stream("ORDERS")).backup(tmp_path / "ORDERS")
+    with tarfile.open(tmp_path / "ORDERS.tar", "w") as archive:
+        archive.add(tmp_path / "ORDERS", arcname="ORDERS")
+    await tab.get_by_label("Restore a stream from the tar file").set_input_files(tmp_path / "ORDERS.tar")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_text("stream ORDERS exists already").wait_for()
+    await tab.get_by_label("Name of the stream").fill("AGAIN")
+    await tab.get_by_label("Subjects, separated").fill("again.>")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_text("jetlake stream restore ./ORDERS --name AGAIN --subjects 'again.>'").wait_for()
+    await tab.get_by_role("button", name="Confirm").click()
+    await tab.get_by_text("Restored stream AGAIN with 1 message.").wait_for()
+
+
 async def test_a_user_who_is_removed_from_the_server_is_out(page, shop):
     await page.login("boss", "secret")
     assert (await page.get("/api/view")).status_code == 200
@@ -497,7 +581,7 @@ async def test_the_history_of_a_key_shows_an_edit_and_stays_with_its_bucket(boss
 
 async def test_a_bucket_and_a_store_are_made_and_a_file_uploaded(boss, tab):
     await go(tab, "#/kv/NOWHERE")
-    await tab.get_by_text("there is no key-value bucket NOWHERE").wait_for()
+    await tab.get_by_text("Key-value bucket NOWHERE not found").wait_for()
     await go(tab, "#/kv")
     await tab.get_by_role("button", name="Create bucket").click()
     await tab.get_by_label("Name").fill("SETTINGS")

@@ -25,11 +25,12 @@ from jetlake.dashboard.changes import Prepared
 from jetlake.dashboard.consumer_changes import CONSUMER_CHANGES
 from jetlake.dashboard.dead_letters import LETTER_CHANGES, letter_routes
 from jetlake.dashboard.messages import MESSAGE_CHANGES, message_routes
+from jetlake.dashboard.restores import restore_routes
 from jetlake.dashboard.schedules import schedule_routes
 from jetlake.dashboard.services import service_routes
-from jetlake.dashboard.sessions import Connect, LoginError, Session, Sessions
+from jetlake.dashboard.sessions import Connect, LoginError, Sessions
 from jetlake.dashboard.stream_changes import STREAM_CHANGES
-from jetlake.dashboard.viewers import Viewers, access_routes, check_csrf, explain_login
+from jetlake.dashboard.viewers import Viewers, access_routes, changing_session, explain_login
 from jetlake.dashboard.views import watching_routes
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import ServerApi
@@ -77,6 +78,7 @@ def build_app(
             *service_routes(viewers),
             *schedule_routes(viewers),
             *change_routes(viewers),
+            *restore_routes(viewers),
         ],
         exception_handlers={LoginError: explain_login, JetlakeError: explain},
     )
@@ -96,23 +98,14 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 def change_routes(viewers: Viewers) -> list[Route]:
     """Make the routes. Each asks for a session that may change things, and for the token of its own page."""
 
-    async def allowed(request: Request) -> Session:
-        session = await viewers.session(request)
-        if session is None:
-            raise LoginError("read-only: log in to make changes", 403)
-        check_csrf(request, session)
-        if not session.may_change:
-            raise LoginError("read-only: log in again and allow changes", 403)
-        return session
-
     async def preview(request: Request) -> Response:
-        session = await allowed(request)
+        session = await changing_session(viewers, request)
         wanted = await json_body(request, _Wanted)
         prepared = await prepare(session.api, wanted.kind, wanted.arguments)
         return json_answer(prepared.shown(session.keep(prepared, len(msgspec.json.encode(wanted)))))
 
     async def confirm(request: Request) -> Response:
-        session = await allowed(request)
+        session = await changing_session(viewers, request)
         prepared = session.take_prepared(request.path_params["change"])
         if prepared is None:
             raise InvalidOptionError("this change expired or was already applied; start again")

@@ -64,7 +64,7 @@ async def _bucket_stream(api: ServerApi, bucket: str) -> Stream:
     try:
         return await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
     except StreamNotFoundError:
-        raise InvalidOptionError(f"there is no key-value bucket {bucket}: it may have been deleted") from None
+        raise InvalidOptionError(f"Key-value bucket {bucket} not found; it may have been deleted") from None
 
 
 async def _store(api: ServerApi, name: str) -> ObjectStore:

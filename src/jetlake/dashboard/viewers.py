@@ -177,6 +177,21 @@ def access_routes(viewers: Viewers) -> list[Route]:
     ]
 
 
+async def changing_session(viewers: Viewers, request: Request) -> Session:
+    """Return the session of a request that changes something.
+
+    Raises:
+        LoginError: it has none that may, or does not come from the session's own page.
+    """
+    session = await viewers.session(request)
+    if session is None:
+        raise LoginError("read-only: log in to make changes", 403)
+    check_csrf(request, session)
+    if not session.may_change:
+        raise LoginError("read-only: log in again and allow changes", 403)
+    return session
+
+
 def check_csrf(request: Request, session: Session) -> None:
     """Refuse a request that does not come from the session's own page.
 

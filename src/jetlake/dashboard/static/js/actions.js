@@ -3,7 +3,7 @@
 import { change, show } from "./dialog.js";
 import { make } from "./elements.js";
 import { bytes, streamPath } from "./format.js";
-import { loginForm, logout, session } from "./session.js";
+import { loginForm, logout, post, sendFile, session } from "./session.js";
 
 // One character at a time: a payload may have more bytes than a function takes arguments.
 const encode = (text) => btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
@@ -143,7 +143,31 @@ async function upload(bucket, input, done) {
   change({ title: `Upload ${file.name}`, kind: "object.put", wanted: () => ({ bucket, name: file.name, content }), done });
 }
 
+/** Restores a stream from a file; it is sent once, also when another name is tried. */
+function restore(input) {
+  const [file] = input.files;
+  input.value = "";
+  if (!file) return;
+  let upload = "";
+  change({
+    title: `Restore ${file.name}`,
+    fields: [{ name: "name", label: "Name of the stream", hint: "the name in the backup" }, { name: "subjects", label: "Subjects, separated by commas", kind: "list", hint: "those in the backup" }],
+    wanted: said,
+    prepare: async (given, say) => {
+      if (!upload) {
+        const sent = await sendFile(file, (share) => say(`Sending ${file.name}: ${Math.round(100 * share)} %`));
+        if (sent.error) return sent;
+        ({ upload } = sent);
+      }
+      say("");
+      return post("api/restores", { upload, ...given });
+    },
+  });
+}
+
 Object.assign(actions, {
+  restoreStream: () => session.may_change && make("label", { class: "button upload" }, "Restore",
+    make("input", { type: "file", accept: ".tar", "aria-label": "Restore a stream from the tar file of a backup", onchange: (event) => restore(event.currentTarget) })),
   createBucket: () => button("Create bucket", () => change({
     title: "Create key-value bucket", kind: "bucket.create", fields: storeFields(true), values: { storage: "file" }, wanted: said,
   }), "primary"),

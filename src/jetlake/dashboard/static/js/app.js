@@ -1,9 +1,10 @@
 // The page: reads the address, asks for what it names, and draws it, at most once a frame.
 
 import { actions, drawWho } from "./actions.js";
+import { show } from "./dialog.js";
 import { make, own, patch } from "./elements.js";
 import { ask, forget, onRefused, state } from "./live.js";
-import { absence, command, failed } from "./parts.js";
+import { absence, command, failed, RANGES } from "./parts.js";
 import { bucket, buckets } from "./pages/buckets.js";
 import consumer from "./pages/consumer.js";
 import consumers from "./pages/consumers.js";
@@ -16,14 +17,17 @@ import { store, stores } from "./pages/objects.js";
 import stream from "./pages/stream.js";
 import streams from "./pages/streams.js";
 import { loadSession, loginForm, session } from "./session.js";
+import { choices, follow } from "./table.js";
 
 // What an address names by its first part; with a second part, one thing of that kind.
 const pages = { streams, consumers, kv: buckets, objects: stores, schedules, "dead-letters": letterStreams, copies, pipelines, services, connections, events };
 const things = { streams: stream, kv: bucket, objects: store, "dead-letters": letters };
 
+const address = () => location.hash.replace(/^#\/?/, "").split("?");
+
 function route() {
   try {
-    return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    return address()[0].split("/").map(decodeURIComponent);
   } catch {
     return [""];  // an address that somebody typed wrong
   }
@@ -48,7 +52,14 @@ function redraw() {
   });
 }
 
+/** The reader chose something: the address says so, and can be sent to somebody. */
 function changed() {
+  const query = new URLSearchParams([...("range" in open.query(route()) ? [["range", state.range]] : []), ...choices()]);
+  history.replaceState(null, "", `#/${address()[0]}${query.size ? `?${query}` : ""}`);
+  look();
+}
+
+function look() {
   if (session.needs_login) { redraw(); return; }
   ask(open.query(route()), redraw, { soon: document.activeElement?.type === "search" });
   redraw();
@@ -87,13 +98,16 @@ function navigate() {
   const next = pageOf(route());
   open?.leave?.();  // also for another thing of the same kind: what was opened there is not here
   open = next;
+  const query = new URLSearchParams(address()[1]);
+  if (RANGES.some(([name]) => name === query.get("range"))) state.range = query.get("range");
+  follow(query);
   document.title = `${open.title(route())} · jetlake`;
   for (const one of document.querySelectorAll("#sections a")) {
     if (one.dataset.section !== open.section) { one.removeAttribute("aria-current"); continue; }
     one.setAttribute("aria-current", "page");
     one.scrollIntoView({ block: "nearest", inline: "center" });  // on a phone the sections are a strip
   }
-  changed();
+  look();
 }
 
 /** Somebody else uses the page from now on, or nobody any more. */
@@ -117,14 +131,37 @@ addEventListener("hashchange", () => {
   document.getElementById("main").focus({ preventScroll: true });
 });
 
-// As on other pages with a search: a slash goes there.
+// g and the first letter of a section go there.
+const KEYS = { s: "", c: "consumers", k: "kv", o: "objects", h: "schedules", d: "dead-letters", m: "copies", p: "pipelines", v: "services", n: "connections", e: "events" };
+const GO_MS = 1500;
+let wentAt = -GO_MS;
+
+function help() {
+  const row = (keys, text) => make("tr", {}, make("th", { scope: "row" }, keys.map((key) => [make("kbd", {}, key), " "])), make("td", {}, text));
+  const name = (section) => document.querySelector(`#sections a[data-section="${section || "streams"}"]`).textContent;
+  show("Keyboard", () => [make("table", { class: "plain keys" }, make("tbody", {},
+    row(["/"], "search or filter"), row(["?"], "this help"), row(["Esc"], "close a dialog"),
+    row(["←", "→"], "read single values of the chart that has the focus"),
+    Object.entries(KEYS).map(([key, section]) => row(["g", key], name(section)))))], "Close");
+}
+
 addEventListener("keydown", (event) => {
   const isTyping = event.target.closest?.("input, textarea, select, dialog");
-  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-  const search = document.querySelector("#main input[type=search]");
-  if (!search) return;
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || session.needs_login) return;
+  const goes = event.timeStamp - wentAt < GO_MS && Object.hasOwn(KEYS, event.key);
+  wentAt = event.key === "g" ? event.timeStamp : -GO_MS;
+  if (goes) {
+    location.hash = `#/${KEYS[event.key]}`;
+  } else if (event.key === "?") {
+    help();
+  } else if (event.key === "/") {
+    const search = document.querySelector("#main input[type=search]");
+    if (!search) return;
+    search.focus();
+  } else {
+    return;
+  }
   event.preventDefault();
-  search.focus();
 });
 
 // An address names a page here, so the link that skips the sections can't be one.

@@ -65,16 +65,19 @@ const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
  * Asks for a change.
  * fields: { name, label, kind, hint, choices, required }; values: what they hold at first.
  * wanted(values, changed): the arguments of the change, from all fields and from those that are other than at first.
+ * prepare(arguments, say): gives what is previewed, where that is no change of that kind; say(text) tells how far it is.
  * done(text): called when it is done.
  */
-export function change({ title, kind, fields = [], values = {}, wanted, done }) {
+export function change({ title, kind, fields = [], values = {}, wanted, prepare, done }) {
   const box = openDialog(title);
   const cancel = () => make("button", { type: "button", onclick: box.close }, "Cancel");
   const said = make("p", { class: "bad", role: "alert" });
 
   async function preview(given, back) {
-    const prepared = await post("api/changes", { kind, arguments: given });
+    const say = (text) => { said.className = "soft"; said.textContent = text; };
+    const prepared = prepare ? await prepare(given, say) : await post("api/changes", { kind, arguments: given });
     if (prepared.error) {
+      said.className = "bad";
       if (back) said.textContent = prepared.error;
       else box.show(make("h2", {}, title), make("p", { class: "bad", role: "alert" }, prepared.error), make("div", { class: "actions" }, cancel()));
       return;

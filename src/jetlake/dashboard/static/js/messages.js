@@ -137,7 +137,7 @@ export class MessageBrowser {
     const open = new Set([...this.list.querySelectorAll("details[open]")].map((one) => one.dataset.sequence));
     this.list.replaceChildren(...(error ? [make("p", { class: "card bad", role: "alert" }, error)]
       : this.messages.length ? this.messages.map((message) => this.row(message, open))
-        : [make("p", { class: "card empty" }, waiting ?? "No message there.")]));
+        : [make("p", { class: "card empty" }, waiting ?? (this.bounds?.last_seq ? "No message there." : "No messages yet."))]));
     const sequences = this.messages.map((message) => message.seq);
     const [newest, oldest] = this.messages.length ? [Math.max(...sequences), Math.min(...sequences)] : [];
     for (const pager of this.pagers) {

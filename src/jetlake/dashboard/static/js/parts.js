@@ -102,7 +102,7 @@ export function replicas(cluster) {
         make("td", { class: "number", title: `last contact ${duration(peer.active / 1e9)} ago` }, count(peer.lag))))));
 }
 
-const RANGES = [["5m", "5 min"], ["1h", "1 hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"]];
+export const RANGES = [["5m", "5 min"], ["1h", "1 hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"]];
 export function ranges(changed) {
   return make("div", { class: "ranges", role: "group", "aria-label": "Time that charts show" }, RANGES.map(([name, title]) => make("button", {
     type: "button", "aria-pressed": String(state.range === name),

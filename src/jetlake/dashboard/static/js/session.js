@@ -16,6 +16,26 @@ export async function post(path, body) {
   }
 }
 
+const PIECE = 1024 * 1024;
+
+/** Sends a file in pieces, and gives `{ upload }` to name it by. progress: called with the share that is sent. */
+export async function sendFile(file, progress) {
+  let upload = "";
+  for (let from = 0; from === 0 || from < file.size; from += PIECE) {
+    progress(file.size ? from / file.size : 1);
+    try {
+      const answer = await (await fetch(`api/uploads?upload=${upload}`, {
+        method: "POST", headers: { "Content-Type": "application/octet-stream", "X-Jetlake-Csrf": session.csrf }, body: file.slice(from, from + PIECE),
+      })).json();
+      if (answer.error) return answer;
+      ({ upload } = answer);
+    } catch {
+      return { error: "The dashboard does not respond." };
+    }
+  }
+  return { upload };
+}
+
 export async function loadSession() {
   try { Object.assign(session, await (await fetch("api/session")).json()); } catch { /* the live connection says so */ }
 }

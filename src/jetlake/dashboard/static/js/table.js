@@ -9,7 +9,35 @@ export const PAGE_ROWS = 50;
 const chosen = {};
 
 export function listing(id, defaults = {}) {
-  return chosen[id] ??= { filter: "", sort: "", descending: false, offset: 0, ...defaults };
+  const choice = chosen[id] ??= { filter: "", sort: "", descending: false, offset: 0, ...defaults };
+  if (shown.includes(id)) return choice;
+  shown.push(id);
+  const read = (field) => linked.get(linkName(id, field));
+  const fields = Object.keys(choice).filter((field) => read(field) !== null);
+  // What a link says is all that it says: what was chosen here before does not stay beside it.
+  if (fields.length) Object.assign(choice, { filter: "", sort: "", descending: false, offset: 0 });
+  for (const field of fields) {
+    choice[field] = field === "descending" ? read(field) === "1" : field === "offset" ? Number.parseInt(read(field), 10) || 0 : read(field);
+  }
+  return choice;
+}
+
+// The tables of the open page, and what the link that was followed says about them. The first table's choices have
+// plain names, those of others begin with the table's.
+let shown = [];
+let linked = new URLSearchParams();
+const linkName = (id, field) => (shown[0] === id ? field : `${id}.${field}`);
+
+/** Another page is open, by a link that may say what is chosen in its tables. */
+export function follow(query) {
+  shown = [];
+  linked = query;
+}
+
+/** What is chosen in the tables of the open page, for a link to it. */
+export function choices() {
+  return shown.flatMap((id) => Object.entries(chosen[id]).filter(([, value]) => value)
+    .map(([field, value]) => [linkName(id, field), value === true ? "1" : String(value)]));
 }
 
 /** The part of a query that asks the server for what is chosen. */

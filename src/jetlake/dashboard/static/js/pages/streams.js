@@ -49,7 +49,7 @@ export default {
     const { totals } = state.board;
     const perSecond = { redraw, show: (value) => `${short(value)}/s` };
     return [
-      head("Streams", actions.createStream()),
+      head("Streams", actions.restoreStream(), actions.createStream()),
       attention(),
       tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
         ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)], ...serverTiles(state.board)),
