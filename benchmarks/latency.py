@@ -1,6 +1,6 @@
 """How long does somebody else's load keep a client waiting, beside nats-server?
 
-    python benchmarks/latency.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/latency.py [--quick] [--only NAME] [--beside-load] [--json FILE]
 
 A bystander sends PING, waits for PONG and pauses for a millisecond, over and over, while another client puts one shape
 of load on the server; each shape runs on a fresh server of each kind, with a file store. Ours always syncs before it
@@ -12,20 +12,23 @@ were above 50 ms. The CPU time is that of the server for a message, request or e
 included. `spread %` is that of the rounds' longest waits.
 
 The shape `acks` is another question: how long a publisher waits for its acknowledgement and a requester for an answer,
-one by one, alone and beside publishers on other streams, of both servers with `sync_interval: always`. Its ratios are
-those of the median, the 99th and the 99.9th percentile; the spread is that of the rounds' medians.
+one by one, alone and beside publishers on other streams, of both servers with `sync_interval: always`, which take
+turns of a round each. Its ratios are those of the median, the 99th and the 99.9th percentile; the spread is that of the
+rounds' medians. With `--beside-load` one process for each processor computes all the while, in either case.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 from urllib.request import urlopen
@@ -167,36 +170,67 @@ def _side_by_side(figures: dict[str, dict[str, float]]) -> dict[str, float]:
     return columns | {"spread %": max(found["spread %"] for found in figures.values())}
 
 
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """Keep every processor busy with a process that computes and does nothing else."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_compute, args=(os.getpid(),)) for _ in range(os.cpu_count() or 1)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _compute(parent: int) -> None:
+    while os.getppid() == parent:
+        sum(range(1_000_000))
+
+
 def measure_answers(report: Report, seconds: float) -> None:
     """One-by-one publishes and requests, alone and beside busy streams; both servers always sync."""
-    figures: dict[str, dict[str, dict[str, float]]] = {}
-    for kind in (PEER, OURS):
-        with server(kind, "always") as running:
-            for what, measure, crowds in (
-                ("ack", publish_waits, OTHERS),
-                ("request", request_waits, (OTHERS[0], OTHERS[-1])),
-            ):
-                for others in crowds:
-                    rounds = [answer_figures(running, measure, others, seconds) for _ in range(ROUNDS)]
-                    name = f"{what}-beside-{others}" if others else f"{what}-alone"
-                    figures.setdefault(name, {})[kind] = _medians(rounds)
-    for name, by_kind in figures.items():
-        peer, ours = by_kind[PEER], by_kind[OURS]
-        report.add(f"{name} (both always sync)", _side_by_side(by_kind))
-        for column in PERCENTILES:
-            ratio = report.compare(f"{name}-{column}", ours[column], peer[column], lower_is_better=True)
-            print(f"{name}-{column}: {ratio:.2f}", file=sys.stderr, flush=True)
+    with ExitStack() as stack:
+        servers = {kind: stack.enter_context(server(kind, "always")) for kind in (PEER, OURS)}
+        for what, measure, crowds in (
+            ("ack", publish_waits, OTHERS),
+            ("request", request_waits, (OTHERS[0], OTHERS[-1])),
+        ):
+            for others in crowds:
+                rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in servers}
+                for _ in range(ROUNDS):
+                    for kind, running in servers.items():
+                        rounds[kind].append(answer_figures(running, measure, others, seconds))
+                name = f"{what}-beside-{others}" if others else f"{what}-alone"
+                _report_answers(report, name, {kind: _medians(found) for kind, found in rounds.items()})
+
+
+def _report_answers(report: Report, name: str, figures: dict[str, dict[str, float]]) -> None:
+    report.add(f"{name} (both always sync)", _side_by_side(figures))
+    for column in PERCENTILES:
+        ours, peer = figures[OURS][column], figures[PEER][column]
+        ratio = report.compare(f"{name}-{column}", ours, peer, lower_is_better=True)
+        print(f"{name}-{column}: {ratio:.2f}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     arguments = parse_arguments(
-        QUESTION, ("--only", {"choices": [*SHAPES, ACKS], "help": "one shape", "metavar": "NAME"})
+        QUESTION,
+        ("--only", {"choices": [*SHAPES, ACKS], "help": "one shape", "metavar": "NAME"}),
+        ("--beside-load", {"action": "store_true", "help": "keep every processor busy with another process"}),
     )
-    share = QUICK_SHARE if arguments.quick else 1
     report = Report(QUESTION, arguments)
-    if arguments.only in (None, ACKS):
+    with busy_processors() if arguments.beside_load else nullcontext():
+        _measure(report, arguments.only, QUICK_SHARE if arguments.quick else 1)
+    report.finish()
+
+
+def _measure(report: Report, only: str | None, share: int) -> None:
+    if only in (None, ACKS):
         measure_answers(report, ACKS_S / share)
-    for name in [arguments.only] if arguments.only else list(SHAPES):
+    for name in [only] if only else list(SHAPES):
         if name == ACKS:
             continue
         shape = SHAPES[name]
@@ -209,7 +243,6 @@ def main() -> None:
         for ending, column in (("", "max"), ("-p99.9", "p99.9")):
             ratio = report.compare(name + ending, figures[OURS][column], figures[PEER][column], lower_is_better=True)
             print(f"{name}{ending}: {ratio:.2f}", file=sys.stderr, flush=True)
-    report.finish()
 
 
 if __name__ == "__main__":

@@ -229,6 +229,18 @@ def free_bytes(folder: Path | str) -> int:
     return shutil.disk_usage(folder).free
 
 
+def thread_run_times() -> tuple[float, float]:
+    """Return how long the calling thread has run, and how long it was ready to run and had no processor, in seconds.
+
+    Zeros where the system does not tell.
+    """
+    ran, _, rest = _first_line("/proc/thread-self/schedstat").partition(" ")
+    try:
+        return int(ran) / 1e9, int(rest.split()[0]) / 1e9
+    except (ValueError, IndexError):
+        return 0.0, 0.0
+
+
 def machine_memory() -> int:
     """Return the memory of the machine."""
     if hasattr(os, "sysconf"):

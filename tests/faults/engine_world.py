@@ -270,7 +270,7 @@ class World:
             self._begin_syncs()
 
     def _begin_syncs(self):
-        self._begun += [AnySync(syncable, self.disk, self.random) for syncable in self.engine.commit.begin()]
+        self._begun += [AnySync(syncable, self.random) for syncable in self.engine.commit.begin()]
 
     # What happens
 

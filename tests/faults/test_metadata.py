@@ -98,7 +98,7 @@ class Machine:
             commit.finish(ended)
         else:
             begun = commit.begin(self.random.randint(1, 4))
-            self.begun += [AnySync(syncable, self.disk, self.random) for syncable in begun]
+            self.begun += [AnySync(syncable, self.random) for syncable in begun]
 
     def settle(self):
         while True:

@@ -66,7 +66,7 @@ class World:
             engine.flush()
             if engine.commit.wants_sync():
                 for syncable in engine.commit.begin():
-                    engine.commit.finish({syncable: AnySync(syncable, self.disk, self.random).run()})
+                    engine.commit.finish({syncable: AnySync(syncable, self.random).run()})
             elif not engine.has_ready():
                 return
         raise AssertionError("the engine does not come to rest")

@@ -66,6 +66,7 @@ async def _serve(
         server = Server(options=options, log=log, sockets=sockets)
         if pages is not None:
             server.pages = pages(server)
+        server.engine_loop.is_own = True
         if "config" in flags:
             server.load_options = lambda: _load_again(flags, log)
     except JetlakeError as error:

@@ -19,7 +19,7 @@ from jetlake.store.interface import Incoming, MessageStore, StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
-from jetlake.store.log.durability import MARK_NAME, FileSync, MarkFile
+from jetlake.store.log.durability import MARK_NAME, MarkFile
 from jetlake.store.log.log import Log, LogFiles, LogOptions
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
 from jetlake.store.log.open_files import OpenFiles, files_max
@@ -276,9 +276,13 @@ class FileStore(IndexedStore[Segment], MessageStore):
         """Let the disk begin with what a sync is about to wait for, if that is little."""
         self._log.durability.begin_writeback()
 
-    def begin_file_sync(self) -> FileSync | None:
-        """Begin a sync for which one open file has to be synced; None when there is more to do, by `sync`."""
-        return None if self._is_compacting else self._log.begin_file_sync()
+    def sync_if_short(self) -> bool:
+        """Sync on the calling thread if that is the sync of one open file with a short append; whether it was.
+
+        Raises:
+            StoreError: the disk failed.
+        """
+        return not self._is_compacting and not self._waits_for_write() and self._log.sync_if_short()
 
     def take_redo(self) -> bytes | None:
         """Return what the redo log needs to make the store durable, as `redo.redo_log.RedoStore` has it."""

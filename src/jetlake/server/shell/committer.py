@@ -1,15 +1,24 @@
-"""The committer: threads that sync what the engine wrote, while the loop continues.
+"""The committer: syncs what the engine wrote.
 
-    commit.begin ──► redo log: one entry and one sync for many busy stores        (`RedoCommits`, four and more)
-                 ├─► kernel: stores whose sync is one file's, beside busy threads (`KernelSync`, Linux)
-                 ├─► a thread that an eventfd wakes: the first sync               (`_BellThread`, Linux)
+    commit.begin ──► redo log: one entry and one sync for several busy stores              (`RedoCommits`, two and more)
+                 ├─► the loop's own thread: short syncs, while the disk is quick and nothing else is ready
+                 ├─► a thread that an eventfd wakes: the first sync                        (`_BellThread`, Linux)
+                 │   the loop begins the write of a store that is synced alone             (`begin_writeback`, Linux)
                  └─► worker threads: all else
 
-Each way is there for a case that was measured without it, in turns on one machine of two processors under other load
-(nine rounds of `_acks.py`, three of `latency.py --only acks`): without the eventfd, a lone publisher's best median wait
-for an acknowledgement is a sixth longer; without the early writeback, a fifth; without the kernel, the 99th percentile
-beside five busy streams is more than four times as long. Worker threads alone keep every promise: the other ways are
-left out where the system lacks them.
+Waking a thread and being woken by it costs more than a quick disk takes. So the loop of a server that has a process of
+its own syncs itself, if all of this holds:
+
+- The last syncs took less than `_QUICK_S` on average. One that took `_SLOW_S` suspends this for twenty times as long:
+  a disk that falters holds up the loop for at most a twentieth of the time.
+- The loop's thread has not waited for a processor lately. Where others take the processors, a server that does
+  everything in one thread waits longer for its share than one of several.
+- Few bytes are to be synced, in files that are open; no names, no lists of segments.
+- Nothing else is under way, and the loop has nothing else to do: no answers, deliveries or long work, and no event.
+  When there are events, they are handled first: publishers that are about to write share the sync. If there are
+  events after that, the loop is busy and threads sync.
+
+Worker threads alone keep every promise: the other ways are left out where the system lacks them.
 
 Always true: a store is in one of the ways at a time, and its waiters are released on the loop only, by `Commit.finish`.
 An entry of the redo log that fails is followed by a sync of each of its stores, before any of them counts as durable.
@@ -21,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import time
 from _thread import start_new_thread
 from collections import deque
@@ -29,25 +39,40 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from jetlake import platform
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
 from jetlake.server.engine.core.syncable import SharedSync
-from jetlake.server.shell.kernel_sync import KernelSync
 
 if TYPE_CHECKING:
     from jetlake.server.shell.redo_commits import RedoCommits
-    from jetlake.store.log.durability import FileSync
 
-__all__ = ["Committer", "LatencyHistogram"]
+__all__ = ["Committer", "LatencyHistogram", "Pace", "has_events"]
 
 _THREADS_MAX = 16
 """How many stores are synced at a time; the others wait for the first that is done."""
-_THREADS_FIRST = 2
-"""How many stores are synced by threads before the kernel is asked, whose own threads are slower to wake."""
 _NAMES_MAX = 2
 """How many folders are synced at a time, beside the stores: each sync is dozens of calls to the file system, after
 which a thread waits for the interpreter, and the loop behind all who wait."""
-_QUICK_S = 0.001
+_HERE_MAX = 4
+"""How many stores the loop syncs in a turn, one after the other."""
+_WAITING_MAX = 8
+"""How many stores may have something to sync for the loop to wait: of more, it handles some while others are synced."""
+_TURNS_POSTPONED = 2
+"""How many turns a sync waits for events: the first of them begins before the loop takes its events."""
+_HERE_BYTES_MAX = 256 * 1024
+"""How many bytes of the redo log the loop syncs."""
+_QUICK_S = 0.0004
+_SLOW_S = 0.002
+_SUSPENSION = 20
+_SYNCS_AVERAGED = 8
+_LOOK_S = 0.5
+"""How often the loop looks whether its thread waits for a processor."""
+_RUN_LEAST_S = 0.001
+"""A thread that has run for less has had too little chance to wait."""
+_CROWDED = 0.25
+"""How long the thread may have waited, as a share of the time that it has run."""
+_WRITEBACK_S = 0.001
 """How long the last sync may have taken for the loop to begin the next write: a busy disk could hold it up there."""
 
 
@@ -70,6 +95,55 @@ class LatencyHistogram:
                 self.counts[index] += 1
                 return
         self.counts[-1] += 1
+
+
+class Pace:
+    """Whether the loop may wait for the next sync: the disk was quick lately, and there is a processor for each thread.
+
+    On a machine whose processors are taken by others, a server that does everything in one thread waits longer for its
+    share of them than one of several threads.
+
+    Args:
+        run_times: returns how long the calling thread has run, and how long it waited for a processor, in seconds.
+    """
+
+    def __init__(self, run_times: Callable[[], tuple[float, float]] = platform.thread_run_times) -> None:
+        self._run_times = run_times
+        self._average_s = _SLOW_S
+        self._resumes_s = 0.0
+        self._looks_s = 0.0
+        self._ran_s = self._waited_s = 0.0
+        self._is_crowded = False
+
+    def observe(self, elapsed_s: float, now_s: float) -> None:
+        """Count a sync that has just ended."""
+        self._average_s += (min(elapsed_s, _SLOW_S) - self._average_s) / _SYNCS_AVERAGED
+        if elapsed_s >= _SLOW_S:
+            self._resumes_s = max(self._resumes_s, now_s + _SUSPENSION * elapsed_s)
+
+    def may_wait(self, now_s: float) -> bool:
+        """Return whether the loop, whose thread calls this, may wait."""
+        if now_s >= self._looks_s:
+            self._looks_s = now_s + _LOOK_S
+            ran_s, waited_s = self._run_times()
+            new_s = ran_s - self._ran_s
+            if new_s >= _RUN_LEAST_S:
+                self._is_crowded = waited_s - self._waited_s > _CROWDED * new_s
+                self._ran_s, self._waited_s = ran_s, waited_s
+        return self._average_s < _QUICK_S and now_s >= self._resumes_s and not self._is_crowded
+
+
+def has_events(loop: asyncio.AbstractEventLoop) -> Callable[[], bool] | None:
+    """Return a function that tells whether events wait for the loop; None for loops that do not say.
+
+    The handle from which uvloop takes its events (epoll, kqueue) is readable when there is one.
+    """
+    backend = getattr(loop, "_get_backend_id", None)
+    if backend is None or not hasattr(select, "poll"):
+        return None
+    poller = select.poll()
+    poller.register(backend(), select.POLLIN)
+    return lambda: bool(poller.poll(0))
 
 
 class _BellThread:
@@ -128,17 +202,14 @@ class Committer:
     all who ask at the same time, so that many syncs take little longer than one. Syncs that make, rename or remove
     files wait for each other anyway: few run at a time.
 
-    Where many stores are busy, stores whose sync is one file's go to the kernel, if it can do that; all else
-    goes to worker threads.
-
     Args:
         commit: the engine's; touched on the loop only.
         finished: called on the loop after the waiters of one or more syncs were released.
         files_max: how many files the stores may have open; no more of them are synced at a time.
-        begin_file_sync: begins a sync for which the kernel may sync one file, and returns None where there is more to
-            do; the handles must be the system's. None leaves everything to threads.
         begin_writeback: lets the disk begin with what is about to be synced; called for a store that is synced alone.
-        redo: makes many stores durable by the redo log; None for a server without one.
+        redo: makes several stores durable by the redo log; None for a server without one.
+        sync_if_short: syncs a store if that takes the disk no longer than a thread takes to wake; whether it did.
+        has_events: tells whether events wait for the loop; None leaves all syncs to threads.
     """
 
     def __init__(
@@ -148,9 +219,10 @@ class Committer:
         finished: Callable[[], None],
         files_max: int = _THREADS_MAX,
         *,
-        begin_file_sync: Callable[[Syncable], FileSync | None] | None = None,
         begin_writeback: Callable[[Syncable], None] = lambda _syncable: None,
         redo: RedoCommits[Any] | None = None,
+        sync_if_short: Callable[[Syncable], bool] = lambda _syncable: False,
+        has_events: Callable[[], bool] | None = None,
     ) -> None:
         self.latency = LatencyHistogram()
         self._commit = commit
@@ -165,24 +237,39 @@ class Committer:
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._bell_thread: _BellThread | None = None
         self._redo = redo
-        self._kernel: KernelSync[Syncable] | None = None
-        self._begin_file_sync = begin_file_sync
         self._begin_writeback = begin_writeback
         self._is_quick = True  # the last sync by a thread was
         commit.on_single_flush = self._flushed_alone
-        if begin_file_sync is not None:
-            with suppress(OSError):  # Threads do it everywhere.
-                self._kernel = KernelSync(loop, self._finish_in_kernel)
+        self._sync_if_short = sync_if_short
+        self._has_events = has_events
+        self._pace = Pace()
+        self._postponed = 0  # how many turns a sync has waited, since events are handled first
         with suppress(OSError):  # The queue's threads do it everywhere.
             self._bell_thread = _BellThread(self._sync_one, lambda: self._ended.put(None))
 
     def _flushed_alone(self, syncable: Syncable) -> None:
         """Let the disk write while a thread wakes that syncs."""
-        if self._is_quick:
+        if self._is_quick and (self._has_events is None or not self._pace.may_wait(time.perf_counter())):
             self._begin_writeback(syncable)
 
-    def kick(self) -> None:
-        """Start the syncs that are due, as many as there are free threads."""
+    def kick(self, *, is_idle: bool = False) -> bool:
+        """Start the syncs that are due, as many as there are free threads.
+
+        Args:
+            is_idle: whether the loop has nothing to do but to wait for events.
+
+        Returns:
+            Whether the syncs were postponed until the loop has handled its events; another call must follow.
+        """
+        if is_idle and (has_events := self._has_events) is not None and self._may_sync_here():
+            if not has_events():
+                self._postponed = 0
+                self._sync_here()
+                return False
+            if self._postponed < _TURNS_POSTPONED:
+                self._postponed += 1
+                return True
+        self._postponed = 0
         busy, redo = self._busy, self._redo
         while redo is None or not redo.is_under_way:  # What comes meanwhile shares the next entry.
             count_max = max(self._threads_max - busy[False], 0)
@@ -191,9 +278,64 @@ class Committer:
                 entry, others = redo.start(begun)
                 if entry is not None:
                     self._start_in_threads((entry,))
-            self._start_in_threads(self._start_in_kernel(others) if self._kernel is not None else others)
+            self._start_in_threads(others)
             if len(begun) < count_max or self._threads_max <= busy[False]:
-                return
+                break
+        return False
+
+    # In the loop's thread
+
+    def _may_sync_here(self) -> bool:
+        return (
+            not any(self._busy)
+            and 0 < self._commit.waiting_syncs() <= _WAITING_MAX
+            and self._pace.may_wait(time.perf_counter())
+        )
+
+    def _sync_here(self) -> None:
+        """Sync what is short, and leave the rest to threads."""
+        outcomes: dict[Syncable, JetlakeError | None] = {}
+        left = self._commit.begin(self._threads_max, _NAMES_MAX)
+        if (redo := self._redo) is not None and len(left) >= redo.stores_least:
+            entry, left = redo.start(left)
+            if entry is not None and entry.size > _HERE_BYTES_MAX:
+                self._start_in_threads((entry,))
+            elif entry is not None:
+                started = time.perf_counter()
+                error = sync(entry)
+                self._observe(time.perf_counter() - started)
+                self._end_shared(entry, error, outcomes)
+        others = [syncable for syncable in left[:_HERE_MAX] if not self._try_here(syncable, outcomes)]
+        self._start_in_threads(others + left[_HERE_MAX:])
+        if outcomes:
+            self._commit.finish(outcomes)
+            self._finished()
+
+    def _try_here(self, syncable: Syncable, outcomes: dict[Syncable, JetlakeError | None]) -> bool:
+        started = time.perf_counter()
+        try:
+            if not self._sync_if_short(syncable):
+                return False
+            outcomes[syncable] = None
+        except Exception as error:  # no error may leave the store under way
+            outcomes[syncable] = error if isinstance(error, JetlakeError) else JetlakeError(f"sync failed: {error}")
+        self._observe(time.perf_counter() - started)
+        return True
+
+    def _observe(self, elapsed_s: float) -> None:
+        self.latency.observe(elapsed_s)
+        self._pace.observe(elapsed_s, time.perf_counter())
+
+    def _end_shared(
+        self, entry: SharedSync, error: JetlakeError | None, outcomes: dict[Syncable, JetlakeError | None]
+    ) -> None:
+        entry.ended(error)
+        if error is None:
+            outcomes.update(dict.fromkeys(entry.syncables))
+        else:
+            self._start_in_threads(entry.syncables)
+
+    # In other threads
 
     def _start_in_threads(self, syncables: Iterable[Syncable | SharedSync]) -> None:
         busy, bell_thread = self._busy, self._bell_thread
@@ -207,34 +349,6 @@ class Committer:
                 # Not a `Thread`, whose start waits until the other one runs.
                 start_new_thread(self._run, ())
             self._work.put(syncable)
-
-    def _start_in_kernel(self, begun: list[Syncable]) -> list[Syncable]:
-        """Start those syncs in the kernel that it can carry out, and return the others."""
-        kernel, begin_file_sync = self._kernel, self._begin_file_sync
-        assert kernel is not None and begin_file_sync is not None
-        threads = self._busy[False]
-        if threads + len(begun) <= _THREADS_FIRST:
-            return begun
-        started: list[tuple[Syncable, FileSync]] = []
-        others: list[Syncable] = []
-        for syncable in begun:
-            file_sync = None
-            if threads >= _THREADS_FIRST and len(started) < kernel.room and not syncable.changes_names:
-                file_sync = begin_file_sync(syncable)
-            if file_sync is not None:
-                started.append((syncable, file_sync))
-            else:
-                others.append(syncable)
-                threads += not syncable.changes_names
-        if started:
-            kernel.start(started)
-        return others
-
-    def _finish_in_kernel(self, ended: list[tuple[Syncable, JetlakeError | None, float]]) -> None:
-        for _, _, elapsed_s in ended:
-            self.latency.observe(elapsed_s)
-        self._commit.finish({syncable: error for syncable, error, _ in ended})
-        self._finished()
 
     def _run(self) -> None:
         try:
@@ -268,29 +382,25 @@ class Committer:
             if bell_thread is not None and bell_thread.syncable is syncable:
                 bell_thread.syncable = None
             self._busy[syncable.changes_names] -= 1
-            self.latency.observe(elapsed_s)
-            self._is_quick = elapsed_s < _QUICK_S
-            if not isinstance(syncable, SharedSync):
-                outcomes[syncable] = error
-                continue
-            syncable.ended(error)
-            if error is None:
-                outcomes.update(dict.fromkeys(syncable.syncables))
+            if syncable.changes_names:
+                self.latency.observe(elapsed_s)  # Dozens of calls tell nothing of one.
             else:
-                self._start_in_threads(syncable.syncables)
+                self._observe(elapsed_s)
+            self._is_quick = elapsed_s < _WRITEBACK_S
+            if isinstance(syncable, SharedSync):
+                self._end_shared(syncable, error, outcomes)
+            else:
+                outcomes[syncable] = error
         self._commit.finish(outcomes)
         self._finished()
 
     async def stop(self) -> None:
         """Wait for the syncs under way, release their waiters, and end the threads."""
-        kernel, redo = self._kernel, self._redo
-        while any(self._busy) or (kernel is not None and kernel.is_busy) or (redo is not None and redo.is_busy):
+        redo = self._redo
+        while any(self._busy) or (redo is not None and redo.is_busy):
             await asyncio.sleep(0.001)
         if redo is not None:
             redo.stop()
-        if self._kernel is not None:
-            self._kernel.close()
-            self._kernel = None
         for _ in range(self._threads):
             self._work.put(None)
         bell_thread, self._bell_thread = self._bell_thread, None

@@ -95,6 +95,7 @@ class EngineLoop:
         work: the shell's own long work; the engine has more.
         engine: flushed at the end of a turn; None without JetStream.
         committer: syncs after a flush.
+        is_own: whether nothing else runs in the loop, so that it may wait for a quick disk; set before the start.
         durations: how long turns took, from the first read to the last write.
     """
 
@@ -109,6 +110,7 @@ class EngineLoop:
         self.work = LongWork(clock)
         self.engine: Engine | None = None
         self.committer: Committer | None = None
+        self.is_own = False
         self.durations = LatencyHistogram()
         self._began_s = 0.0
         self._clock = clock
@@ -220,10 +222,10 @@ class EngineLoop:
             try:
                 engine.flush()
                 if self.committer is not None:
-                    self.committer.kick()
+                    again = self._commit(engine, self.committer)
             except Exception as error:
                 self._report_defect("JetStream", error)
-            again = engine.has_ready()
+            again = again or engine.has_ready()
         self._scheduled = False
         self.flush_dirty()
         self._queue_again()
@@ -232,6 +234,15 @@ class EngineLoop:
         self._arm_timer()
         self.durations.observe(self.ticks() - self._began_s)
         self._began_s = 0.0
+
+    def _commit(self, engine: Engine, committer: Committer) -> bool:
+        """Start the syncs that are due, and return whether they wait for another turn."""
+        is_idle = self.is_own and not (
+            engine.has_ready() or self._behind or self._had_share or self.work.waiting or engine.long_work.waiting
+        )
+        if is_idle:
+            self.flush_dirty()  # Answers that are there already wait for no disk.
+        return committer.kick(is_idle=is_idle and not self._dirty)
 
     # Tasks
 

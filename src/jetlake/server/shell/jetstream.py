@@ -21,7 +21,7 @@ from jetlake.server.engine.core.syncable import Syncable
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.shell.account_table import AccountTable
-from jetlake.server.shell.committer import Committer
+from jetlake.server.shell.committer import Committer, has_events
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.redo_commits import RedoCommits
@@ -33,7 +33,6 @@ from jetlake.store.store_folder import StoreFolder
 
 if TYPE_CHECKING:  # Loaded with the first stream, and what few servers ever need with that.
     from jetlake.store.file_store import FileStore
-    from jetlake.store.log.durability import FileSync
 
 __all__ = ["JetStreamService", "jetstream_folder"]
 
@@ -145,9 +144,10 @@ class JetStreamService:
             engine_loop.loop,
             engine_loop.synced,
             files_max(),
-            begin_file_sync=_begin_file_sync,
             begin_writeback=_begin_writeback,
             redo=redo,
+            sync_if_short=_sync_if_short,
+            has_events=has_events(engine_loop.loop) if engine_loop.is_own else None,
         )
         engine_loop.schedule()
 
@@ -292,17 +292,17 @@ def _tiers(limits: JetStreamLimits) -> dict[str, AccountLimits]:
     return {name: _account_limits(tier) for name, tier in limits.tiers}
 
 
-def _begin_file_sync(syncable: Syncable) -> FileSync | None:
-    from jetlake.store.file_store import FileStore
-
-    return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
-
-
 def _begin_writeback(syncable: Syncable) -> None:
     from jetlake.store.file_store import FileStore
 
     if isinstance(syncable, FileStore):
         syncable.begin_writeback()
+
+
+def _sync_if_short(syncable: Syncable) -> bool:
+    from jetlake.store.file_store import FileStore
+
+    return isinstance(syncable, FileStore) and syncable.sync_if_short()
 
 
 def _redo_store(syncable: Syncable) -> FileStore | None:

@@ -19,7 +19,7 @@ from jetlake.store.redo.redo_log import RedoFile, RedoLog, RedoStore
 
 __all__ = ["RedoCommits"]
 
-_STORES_LEAST = 4
+_STORES_LEAST = 2
 """How many stores must have something to sync for an entry to be quicker than a sync of each."""
 _COMMITS_SMALL = 20
 """After a commit of this many stores, how many smaller ones still go to the redo log: busy streams take turns."""
@@ -120,7 +120,7 @@ class RedoCommits(Generic[Store]):
         self._entries += 1
         self._set_timer()
         self.is_under_way = True
-        return SharedSync(stores, sync, self._end), others
+        return SharedSync(stores, sum(map(len, parts)), sync, self._end), others
 
     def _end(self, error: JetlakeError | None) -> None:
         self.is_under_way = False

@@ -14,12 +14,11 @@ What is always true:
   that ends the failure.
 - The redo log takes a tail that lies in one segment, directly behind `_safe_end` or `_redo_end`, with no overwrite and
   no changed name since: anything else needs a sync.
-- `begin_file_sync` hands the sync of exactly one file to the kernel. While it runs, `sync` waits for it and
-  `begin_file_sync` gives None.
+- `sync_if_short` is a `sync` on the loop's own thread, and nothing else, where it is the sync of one open file.
 
 Locks, in the order in which they are taken:
 
-1. `_sync_lock` for a whole sync: one at a time. `take_redo` and `begin_file_sync`, on the loop, try it and never wait.
+1. `_sync_lock` for a whole sync: one at a time. `take_redo` and `sync_if_short`, on the loop, try it and never wait.
 2. `_lock` for `_dirty`, `flushed`, `_end` and the numbers that go with them; held for a few statements, never over I/O.
 3. `_end_lock` for the end of a sync, against `discard`: once discarded, no file of the folder is written, because its
    name may belong to another store.
@@ -33,7 +32,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,11 +44,11 @@ from jetlake.store.log.overwriting import write_again
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 
-__all__ = ["FORMAT_VERSION", "MARK_NAME", "Durability", "FileSync", "Mark", "MarkFile", "RedoTail"]
+__all__ = ["FORMAT_VERSION", "MARK_NAME", "Durability", "Mark", "MarkFile", "RedoTail"]
 
 _REDO_BYTES_MAX = 64 * 1024
 """What is longer is synced where it is, and not written twice."""
-_WRITEBACK_BYTES_MAX = 64 * 1024
+_SHORT_BYTES_MAX = 64 * 1024
 """What is longer takes the disk longer than a thread takes to wake, and the loop longer to hand over."""
 
 
@@ -62,34 +60,6 @@ class RedoTail(NamedTuple):
     generation: int
     offset: int
     data: bytes
-
-
-class FileSync:
-    """A sync of a log that consists of one open file: the kernel syncs the file, then `end` is called.
-
-    Attributes:
-        handle: the file's.
-        has_ended: whether `end` was called.
-        wait: returns when the sync has ended; set when the file is given to the kernel.
-
-    Args:
-        end: takes the error of the sync, and returns the error of the log.
-    """
-
-    __slots__ = ("_end", "handle", "has_ended", "wait")
-
-    def __init__(self, handle: int, end: Callable[[OSError | None], StoreError | None]) -> None:
-        self.handle = handle
-        self.has_ended = False
-        self.wait: Callable[[FileSync], None] = lambda _sync: None
-        self._end = end
-
-    def end(self, error: OSError | None) -> StoreError | None:
-        """Take the outcome, and return the error that the log fails with."""
-        failure = self._end(error)
-        # Last: a waiting thread expects the log to have the outcome.
-        self.has_ended = True
-        return failure
 
 
 class Durability:
@@ -126,7 +96,6 @@ class Durability:
         self._sync_lock = threading.Lock()
         self._end_lock = threading.Lock()
         self._is_discarded = False
-        self._file_sync: FileSync | None = None  # under way
         # How far the log is synced since the store was opened, and how far it is in the redo log: as `_end` has it.
         self._safe_end = (0, 0)
         self._redo_end = (0, 0)
@@ -210,47 +179,48 @@ class Durability:
             StoreError: the disk failed, now or before.
         """
         with self._sync_lock:
-            if (under_way := self._file_sync) is not None:
-                under_way.wait(under_way)
-            with self._lock:
-                is_retry, self._may_retry = self._may_retry, False
-                if not is_retry:
-                    self.check()
-                flushed = self.flushed
-                last_sequence = self._last_sequence
-                end = self._end
-                names_changed = self._names_changed
-                listing = self._segments.take()
-                dirty = list(self._dirty)
-                self._dirty.clear()
-                refusal, self._refusal = self._refusal, None
-            try:
-                if refusal is not None:
-                    raise refusal
-                for segment in dirty:
-                    if is_retry:
-                        write_again(segment)
-                    self._disk.sync(segment.file.open())
-                if names_changed > self._names_synced:
-                    self._disk.sync_folder(self._folder)
-            except OSError as error:
-                if (failure := self._failed(dirty, error)) is None:
-                    return
-                raise failure from error
-            if is_retry:
-                self.failure = None
-            with self._end_lock:
-                if self._is_discarded:
-                    return
-                if listing is not None:
-                    self._segments.write(listing)
-                if dirty:
-                    self._mark.synced(last_sequence, end)
-            # Last: from here on the other thread may take the handles away.
-            self._safe_end = end
-            self._names_synced = names_changed
-            self.synced_sequence = last_sequence
-            self.synced = flushed
+            self._sync()
+
+    def _sync(self) -> None:
+        with self._lock:
+            is_retry, self._may_retry = self._may_retry, False
+            if not is_retry:
+                self.check()
+            flushed = self.flushed
+            last_sequence = self._last_sequence
+            end = self._end
+            names_changed = self._names_changed
+            listing = self._segments.take()
+            dirty = list(self._dirty)
+            self._dirty.clear()
+            refusal, self._refusal = self._refusal, None
+        try:
+            if refusal is not None:
+                raise refusal
+            for segment in dirty:
+                if is_retry:
+                    write_again(segment)
+                self._disk.sync(segment.file.open())
+            if names_changed > self._names_synced:
+                self._disk.sync_folder(self._folder)
+        except OSError as error:
+            if (failure := self._failed(dirty, error)) is None:
+                return
+            raise failure from error
+        if is_retry:
+            self.failure = None
+        with self._end_lock:
+            if self._is_discarded:
+                return
+            if listing is not None:
+                self._segments.write(listing)
+            if dirty:
+                self._mark.synced(last_sequence, end)
+        # Last: from here on the other thread may take the handles away.
+        self._safe_end = end
+        self._names_synced = names_changed
+        self.synced_sequence = last_sequence
+        self.synced = flushed
 
     def _failed(self, dirty: list[Segment], error: OSError) -> StoreError | None:
         """Note that the disk refused to sync these segments; None when they are gone."""
@@ -267,7 +237,7 @@ class Durability:
         That sync fails where the disk refuses it here.
         """
         (number, start), (last_number, size) = self._safe_end, self._end
-        if number != last_number or not 0 < size - start <= _WRITEBACK_BYTES_MAX or self.failure is not None:
+        if number != last_number or not 0 < size - start <= _SHORT_BYTES_MAX or self.failure is not None:
             return
         with self._lock:
             dirty = list(self._dirty)
@@ -277,50 +247,36 @@ class Durability:
             except OSError as error:
                 self._refusal = error
 
-    def begin_file_sync(self) -> FileSync | None:
-        """Begin a sync for which one open file has to be synced and nothing else; None when there is more to do.
+    def sync_if_short(self) -> bool:
+        """Sync if that is the sync of one open file with a short append, and return whether it was.
 
-        A `sync` that comes before its end waits for that.
+        Raises:
+            StoreError: the disk failed.
         """
         if not self._sync_lock.acquire(blocking=False):
-            return None
+            return False
         try:
-            with self._lock:
-                dirty = list(self._dirty)
-                if (
-                    len(dirty) != 1
-                    or (handle := dirty[0].file.handle) is None
-                    or self.failure is not None
-                    or self._refusal is not None
-                    or self._file_sync is not None
-                    or not self.names_are_safe()
-                    or self._segments.needs_sync()
-                ):
-                    return None
-                self._dirty.clear()
-                end = partial(self._end_file_sync, dirty, self.flushed, self._last_sequence, self._end)
-                self._file_sync = FileSync(handle, end)
-                return self._file_sync
+            if not self._is_short():
+                return False
+            self._sync()
+            return True
         finally:
             self._sync_lock.release()
 
-    def _end_file_sync(
-        self, dirty: list[Segment], flushed: int, last_sequence: int, end: tuple[int, int], error: OSError | None
-    ) -> StoreError | None:
-        try:
-            if error is not None:
-                return self._failed(dirty, error)
-            with self._end_lock:
-                if self._is_discarded:
-                    return None
-                self._mark.synced(last_sequence, end)
-            self._safe_end = end
-            self.synced_sequence = last_sequence
-            self.synced = flushed
-            return None
-        finally:
-            # Last: from here on a sync in another thread does not wait, and counts on the state above.
-            self._file_sync = None
+    def _is_short(self) -> bool:
+        with self._lock:
+            dirty = list(self._dirty)
+        (number, start), (last_number, size) = self._safe_end, self._end
+        return (
+            len(dirty) == 1
+            and dirty[0].number == number == last_number
+            and dirty[0].file.handle is not None
+            and 0 <= size - start <= _SHORT_BYTES_MAX
+            and self.failure is None
+            and self._refusal is None
+            and self.names_are_safe()
+            and not self._segments.needs_sync()
+        )
 
     # The redo log
 

@@ -39,7 +39,7 @@ from jetlake.store.files.disk import NO_ROOM
 from jetlake.store.files.folders import FolderOwner
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, rising_times
-from jetlake.store.log.durability import Durability, FileSync, MarkFile
+from jetlake.store.log.durability import Durability, MarkFile
 from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.open_files import OpenFiles
@@ -582,9 +582,13 @@ class Log:
                 raise
         self.durability.sync()
 
-    def begin_file_sync(self) -> FileSync | None:
-        """Begin a sync of one file that the kernel runs; None when only `sync` can make the log durable."""
-        return self.durability.begin_file_sync() if self.is_prepared else None
+    def sync_if_short(self) -> bool:
+        """Sync if that is the sync of one open file with a short append, and return whether it was.
+
+        Raises:
+            StoreError: the disk failed.
+        """
+        return self.is_prepared and self.durability.sync_if_short()
 
     def retry(self) -> None:
         """Try again after the disk refused; the next sync decides whether all is well.

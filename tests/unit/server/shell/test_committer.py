@@ -11,7 +11,7 @@ import pytest
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.shell import committer as committer_module
-from jetlake.server.shell.committer import Committer, LatencyHistogram
+from jetlake.server.shell.committer import Committer, LatencyHistogram, Pace, has_events
 
 
 class Store:
@@ -208,7 +208,7 @@ async def test_the_disk_begins_with_what_is_synced_alone(monkeypatch):
         committer.kick()
         await asyncio.wait_for(ended.wait(), 10)
 
-    monkeypatch.setattr(committer_module, "_QUICK_S", 60)
+    monkeypatch.setattr(committer_module, "_WRITEBACK_S", 60)
     only_subscription, other = Store(), Store()
     await commit_all(only_subscription)
     assert begun == [only_subscription]
@@ -223,12 +223,217 @@ async def test_the_disk_begins_with_what_is_synced_alone(monkeypatch):
     assert begun == [only_subscription, only_subscription], "one is being synced"
     only_subscription.gate.set()
     await commit_all()
-    monkeypatch.setattr(committer_module, "_QUICK_S", 0)
+    monkeypatch.setattr(committer_module, "_WRITEBACK_S", 0)
     await commit_all(only_subscription)
     assert begun == [only_subscription] * 3
     await commit_all(only_subscription)
     assert begun == [only_subscription] * 3, "the last sync was slow"
     await committer.stop()
+
+
+class ShortStore(Store):
+    """Its sync is short, and takes as long as it is told to."""
+
+    is_short = True
+
+    def sync_if_short(self):
+        if self.is_short:
+            self.sync()
+        return self.is_short
+
+
+class ShortWorld:
+    def __init__(self, **options):
+        self.commit = Commit(always=True)
+        self.has_events = False
+        self.rounds = 0
+        loop = asyncio.get_running_loop()
+        self.committer = Committer(
+            self.commit,
+            loop,
+            self.finished,
+            sync_if_short=lambda store: store.sync_if_short(),
+            has_events=lambda: self.has_events,
+            **options,
+        )
+        self.committer._pace = quick_pace()
+
+    def finished(self):
+        self.rounds += 1
+
+    def write(self, *stores):
+        outcomes = []
+        for store in stores:
+            self.commit.mark(store)
+            self.commit.when_durable(store, outcomes.append)
+        self.commit.flush()
+        return outcomes
+
+    async def end(self, outcomes, count=1):
+        async with asyncio.timeout(10):
+            while len(outcomes) < count:
+                await asyncio.sleep(0.001)
+        await self.committer.stop()
+
+
+def is_here(store):
+    return [thread is threading.current_thread() for thread in store.threads]
+
+
+async def test_short_syncs_run_on_an_idle_loop_whose_disk_is_quick():
+    world, first, second = ShortWorld(), ShortStore(), ShortStore()
+    outcomes = world.write(first, second)
+    assert not world.committer.kick(is_idle=True)
+    assert outcomes == [None, None] and world.rounds == 1 and world.committer.latency.count == 2
+    assert is_here(first) == is_here(second) == [True]
+    await world.committer.stop()
+
+
+async def test_a_loop_that_has_other_work_leaves_syncs_to_threads():
+    world, store = ShortWorld(), ShortStore()
+    outcomes = world.write(store)
+    assert not world.committer.kick(is_idle=False)
+    await world.end(outcomes)
+    assert is_here(store) == [False]
+
+
+async def test_events_are_handled_before_a_sync_and_do_not_hold_it_up():
+    world, store = ShortWorld(), ShortStore()
+    world.has_events = True
+    outcomes = world.write(store)
+    assert world.committer.kick(is_idle=True), "a turn comes first, in which the loop takes its events"
+    assert world.committer.kick(is_idle=True), "and one that handles them"
+    world.has_events = False
+    more = world.write(store)
+    assert not world.committer.kick(is_idle=True)
+    assert (outcomes, more, is_here(store)) == ([None], [None], [True]), "both share the sync"
+    world.has_events = True
+    outcomes = world.write(store)
+    assert [world.committer.kick(is_idle=True) for _ in range(3)] == [True, True, False], "the loop is busy"
+    await world.end(outcomes)
+    assert is_here(store) == [True, False]
+
+
+async def test_what_is_not_short_goes_to_threads_beside_what_is():
+    world, short, long = ShortWorld(), ShortStore(), ShortStore()
+    long.is_short = False
+    outcomes = world.write(long, short)
+    world.committer.kick(is_idle=True)
+    assert is_here(short) == [True]
+    await world.end(outcomes, 2)
+    assert is_here(long) == [False]
+
+
+async def test_a_sync_beside_one_under_way_is_left_to_threads():
+    world, slow, store = ShortWorld(), ShortStore(), ShortStore()
+    slow.is_short = False
+    slow.gate.clear()
+    outcomes = world.write(slow)
+    world.committer.kick(is_idle=True)
+    more = world.write(store)
+    world.committer.kick(is_idle=True)
+    assert outcomes == []
+    slow.gate.set()
+    await world.end(more)
+    assert is_here(store) == [False] and outcomes == [None]
+
+
+@pytest.mark.parametrize(("count", "here"), [(3, 3), (8, 4), (9, 0)])
+async def test_few_stores_are_synced_in_a_turn_of_the_loop(count, here):
+    world = ShortWorld()
+    stores = [ShortStore() for _ in range(count)]
+    outcomes = world.write(*stores)
+    world.committer.kick(is_idle=True)
+    await world.end(outcomes, count)
+    assert sum(is_here(store) == [True] for store in stores) == here
+
+
+@pytest.mark.parametrize("error", [JetlakeError("disk gone"), RuntimeError("odd")])
+async def test_errors_of_short_syncs_reach_the_waiters(error):
+    world = ShortWorld()
+    outcomes = world.write(ShortStore(error))
+    world.committer.kick(is_idle=True)
+    assert isinstance(outcomes[0], JetlakeError) and str(error) in str(outcomes[0])
+    await world.committer.stop()
+
+
+class Processor:
+    """How long a thread has run, and waited for a processor."""
+
+    def __init__(self):
+        self.ran_s = self.waited_s = 0.0
+
+    def pass_time(self, *, ran_s, waited_s):
+        self.ran_s += ran_s
+        self.waited_s += waited_s
+
+    def run_times(self):
+        return self.ran_s, self.waited_s
+
+
+def quick_pace(run_times=lambda: (0.0, 0.0)):
+    pace = Pace(run_times)
+    for _ in range(30):
+        pace.observe(0.0001, 0.0)
+    return pace
+
+
+def test_a_disk_is_quick_after_several_quick_syncs():
+    pace = Pace(lambda: (0.0, 0.0))
+    pace.observe(0.0001, 0.0)
+    assert not pace.may_wait(0.0), "one says little"
+    pace = quick_pace()
+    assert pace.may_wait(0.0)
+    for _ in range(30):
+        pace.observe(0.001, 0.0)
+    assert not pace.may_wait(0.0)
+
+
+def test_a_slow_sync_suspends_waiting_for_twenty_times_its_time():
+    pace = quick_pace()
+    pace.observe(0.5, 100.0)
+    for _ in range(30):
+        pace.observe(0.0001, 100.0)
+    assert not pace.may_wait(109.9) and pace.may_wait(110.1)
+
+
+def test_a_thread_that_waits_for_a_processor_waits_for_no_disk():
+    processor = Processor()
+    pace = quick_pace(processor.run_times)
+    processor.pass_time(ran_s=0.1, waited_s=0.01)
+    assert pace.may_wait(1.0)
+    processor.pass_time(ran_s=0.1, waited_s=0.1)
+    assert pace.may_wait(1.1), "it does not look all the time"
+    assert not pace.may_wait(2.0)
+    processor.pass_time(ran_s=0.0001, waited_s=0.0)
+    assert not pace.may_wait(3.0), "too little to say more"
+    processor.pass_time(ran_s=0.1, waited_s=0.0)
+    assert pace.may_wait(4.0)
+
+
+async def test_a_loop_that_does_not_say_what_waits_for_it_never_waits():
+    assert has_events(asyncio.SelectorEventLoop()) is None
+
+
+def test_events_of_uvloop_are_seen():
+    uvloop = pytest.importorskip("uvloop")
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        asks = has_events(loop)
+        reader, writer = os.pipe()
+        loop.add_reader(reader, lambda: None)
+        await asyncio.sleep(0.01)
+        before = asks()
+        os.write(writer, b"x")
+        after = asks()
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+        return before, after
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == (False, True)
 
 
 async def commit_alone(commit, committer, store):
@@ -301,3 +506,17 @@ async def test_with_an_interval_no_flush_is_followed_by_a_sync():
     commit.flush()
     assert begun == []
     await committer.stop()
+
+
+async def test_a_loop_that_waits_itself_has_no_use_for_an_early_write():
+    begun = []
+    world = ShortWorld(begin_writeback=begun.append)
+    outcomes = world.write(ShortStore())
+    world.committer.kick(is_idle=True)
+    assert outcomes == [None] and begun == []
+    world.committer._pace = Pace(lambda: (0.0, 0.0))
+    store = ShortStore()
+    outcomes = world.write(store)
+    world.committer.kick(is_idle=True)
+    await world.end(outcomes)
+    assert begun == [store]

@@ -21,7 +21,7 @@ What is always true:
 - After a failed flush or sync a syncable takes no writes until `retry` and another sync have succeeded; `failures`
   lists it meanwhile.
 - Everything here runs on the engine's thread. Other threads only run `sync` of the syncables that `begin` returned, and
-  touch nothing of this object.
+  touch nothing of this object. The shell may also sync them on the engine's thread, before it does anything else.
 
 A crash at any point loses only writes whose actions have not run with None.
 
@@ -68,6 +68,9 @@ class _SyncQueue:
 
     def __iter__(self) -> Iterator[Syncable]:
         return chain(*self._lanes)
+
+    def __len__(self) -> int:
+        return len(self._lanes[0]) + len(self._lanes[1])
 
     def add(self, syncable: Syncable) -> None:
         """Append a syncable, unless it waits already."""
@@ -423,6 +426,10 @@ class Commit:
         """Make all unsynced stores and journals due for a sync."""
         for syncable in self._unsynced:
             self._due.add(syncable)
+
+    def waiting_syncs(self) -> int:
+        """Return how many stores and journals wait for a sync, those included that have one in flight."""
+        return len(self._unsynced if self.always else self._due)
 
     def wants_sync(self) -> bool:
         """Return whether the shell should `begin` syncs now; False while all are in flight."""

@@ -28,7 +28,7 @@ class Syncable(Protocol):
         ...
 
     def sync(self) -> None:
-        """Sync everything flushed before the call; runs in another thread."""
+        """Sync everything flushed before the call; may run in another thread."""
         ...
 
     def retry(self) -> None:
@@ -41,15 +41,21 @@ class SharedSync:
 
     Args:
         syncables: the stores.
-        sync: runs in another thread; raises a `JetlakeError` on failure.
+        size: how many bytes it makes durable.
+        sync: may run in another thread; raises a `JetlakeError` on failure.
         ended: called with the error afterwards, before anything else is synced.
     """
 
     changes_names = False
 
     def __init__(
-        self, syncables: Sequence[Syncable], sync: Callable[[], None], ended: Callable[[JetlakeError | None], None]
+        self,
+        syncables: Sequence[Syncable],
+        size: int,
+        sync: Callable[[], None],
+        ended: Callable[[JetlakeError | None], None],
     ) -> None:
         self.syncables = syncables
+        self.size = size
         self.sync = sync
         self.ended = ended
