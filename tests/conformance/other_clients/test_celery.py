@@ -10,7 +10,7 @@ import pytest
 from celery import Celery, chord
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import ImproperlyConfigured, Reject
-from kombu import Connection, Producer, Queue
+from kombu import Connection, Exchange, Producer, Queue
 
 import jetlake
 import jetlake.blocking
@@ -302,3 +302,30 @@ async def test_a_producer_whose_channel_was_closed_connects_again(url):
             assert Queue("mail", channel=connection.default_channel).get(no_ack=True).payload == {"id": 1}
 
     await run()
+
+
+async def test_a_lasting_queue_cannot_be_broadcast_to(url):
+    def declare():
+        with connected(url) as (channel, _), pytest.raises(ConfigError, match="declare it with auto_delete=True"):
+            Queue("mail", Exchange("all", type="fanout"), channel=channel).declare()
+
+    await asyncio.to_thread(declare)
+
+
+async def test_a_topic_reaches_the_queues_whose_pattern_fits(url):
+    def exchange_messages():
+        with Connection(url) as connection, Connection(url) as other:
+            heard = []
+            news = Exchange("news", type="topic")
+            watched = Queue("watcher", news, "sport.*", auto_delete=True)
+            with connection.Consumer(watched, callbacks=[lambda body, _: heard.append(body)], no_ack=True):
+                producer = Producer(other, news)
+                for key in ("politics.a", "sport.a", "sport.a.b", "sport.b"):
+                    producer.publish(key, routing_key=key, declare=[news])
+                while len(heard) < 2:
+                    connection.drain_events(timeout=TIMEOUT_S)
+                with pytest.raises(TimeoutError):
+                    connection.drain_events(timeout=0)
+            assert heard == ["sport.a", "sport.b"]
+
+    await asyncio.to_thread(exchange_messages)

@@ -73,6 +73,10 @@ class Puller:
         """Begin to extend the ack wait of held messages."""
         self._keep(self._extend())
 
+    def wake(self) -> None:
+        """End the wait of `take`: something else than a task has come. Called on the loop."""
+        self._news.set()
+
     async def take(self, levels: Sequence[Level], limit: int, wait_s: float) -> list[tuple[Level, Message]]:
         """Return tasks of the highest level that has some; wait for the first one to come.
 

@@ -8,6 +8,9 @@ share:
                            tasks     celery.mail.p9  celery.mail.p6  celery.mail.p3  celery.mail.p0
                            schedules celery.mail.eta.<id>
                            consumers p9 p6 p3 p0
+
+What is broadcast to the exchange celery.pidbox goes to the subject `celery_broadcast.celery=2Epidbox`, which no stream
+stores.
 """
 
 from __future__ import annotations
@@ -84,6 +87,10 @@ class QueueOptions:
     def subject(self, queue: str, *tokens: str) -> str:
         """Return a subject of a queue's stream."""
         return ".".join([self.prefix, _token(queue), *tokens])
+
+    def broadcast_subject(self, exchange: str) -> str:
+        """Return the subject of what is broadcast to an exchange. No queue's subject begins like it."""
+        return f"{self.prefix}_broadcast.{_token(exchange)}"
 
 
 def server_url(host: str | None, port: int | None, user: str | None, password: str | None, *, tls: bool) -> str:

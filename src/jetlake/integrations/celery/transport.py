@@ -6,6 +6,9 @@ Always true:
   connection, as kombu does by itself, has the same message id and is stored once.
 - A task is acknowledged when kombu says so and never before: with `task_acks_late`, after it ran. A task that a worker
   held when it was killed goes to another one after the visibility timeout, which is extended while the worker lives.
+- What goes to a fanout or topic exchange, or to a direct one that is not durable, is also broadcast: published to a
+  subject of the exchange, without a stream. A queue that ends with its declarer (`auto_delete`) and is bound to such an
+  exchange is a subscription: remote control, events, broadcast queues. Who is not connected misses what is broadcast.
 - A connection has a client of its own. A forked process cannot use it: the client raises, and kombu connects again.
 """
 
@@ -38,6 +41,7 @@ from jetlake.errors import (
     StreamNameInUseError,
     StreamNotFoundError,
 )
+from jetlake.integrations.celery.broadcasts import Broadcasts
 from jetlake.integrations.celery.puller import Level, Puller, QueueGoneError
 from jetlake.integrations.celery.queues import QueueOptions, due_at, server_url
 from jetlake.version import __version__
@@ -105,8 +109,13 @@ class Channel(virtual.Channel):
 
     QoS = QoS
     connection: Transport | None
+    supports_fanout = True
     # kombu counts levels the way RabbitMQ does: a higher number is more urgent.
     max_priority = 255
+
+    def __init__(self, connection: Transport, **options: Any) -> None:
+        self._temporary: set[str] = set()  # Queues of broadcasts that this channel bound.
+        super().__init__(connection, **options)
 
     @property
     def transport(self) -> Transport:
@@ -128,15 +137,61 @@ class Channel(virtual.Channel):
 
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any) -> Any:
         """Publish a task; it is stored when this returns."""
-        _ = self.transport  # A channel that is closed cannot tell what type its exchanges have.
-        return super().basic_publish(message, exchange, routing_key, **options)
+        transport = self.transport  # A channel that is closed cannot tell what type its exchanges have.
+        result = super().basic_publish(message, exchange, routing_key, **options)
+        if self._is_broadcast(exchange):
+            transport.broadcasts.publish(exchange, dumps(message).encode())
+        return result
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **_: Any) -> None:
+        """Do nothing: `basic_publish` broadcasts the message."""
+
+    def _is_broadcast(self, exchange: str) -> bool:
+        declared = self.state.exchanges.get(exchange)
+        if declared is None:
+            # Celery does not declare the exchange of a broadcast task that it publishes. Those who are bound know it.
+            return bool(exchange)
+        return declared["type"] != "direct" or not declared["durable"]
 
     # Queues
 
-    def _new_queue(self, queue: str, **_: Any) -> None:
-        self.transport.declare(queue)
+    def _new_queue(self, queue: str, *, auto_delete: bool = False, **_: Any) -> None:
+        if auto_delete:
+            # A stream is created when it is used first, unless the queue is bound to what is broadcast.
+            self.transport.broadcasts.may_have(queue)
+        else:
+            self.transport.declare(queue)
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
+        if not self._is_broadcast(exchange):
+            return
+        kind = self.state.exchanges[exchange]["type"]
+        if self.transport.broadcasts.bind(queue, exchange, kind, routing_key, pattern):
+            self._temporary.add(queue)
+        elif kind == "fanout":
+            raise ConfigError(
+                f"queue {queue!r} is bound to the fanout exchange {exchange!r}, which reaches who is connected: "
+                "declare it with auto_delete=True, as kombu.common.Broadcast does"
+            )
+
+    def close(self) -> None:
+        """Close the channel; its queues of broadcasts end with it."""
+        if self.connection is not None:
+            for queue in self._temporary:
+                self._forget_broadcasts(queue)
+        self._temporary.clear()
+        super().close()
+
+    def _forget_broadcasts(self, queue: str) -> None:
+        self.transport.broadcasts.unbind(queue)
+        self.state.queue_bindings_delete(queue)
+        for exchange in self.state.exchanges.values():
+            table = exchange.get("table", [])
+            table[:] = [binding for binding in table if binding[2] != queue]
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
+        if self.transport.broadcasts.has(queue):
+            return True
         try:
             self.transport.jetstream.stream(self.transport.queues.stream(queue))
         except StreamNotFoundError:
@@ -144,18 +199,25 @@ class Channel(virtual.Channel):
         return True
 
     def _size(self, queue: str) -> int:
+        if self.transport.broadcasts.has(queue):
+            return self.transport.broadcasts.size(queue)
         try:
             return self._stream(queue).info().state.messages
         except StreamNotFoundError:
             return 0
 
     def _purge(self, queue: str) -> int:
+        if self.transport.broadcasts.has(queue):
+            return len(self.transport.broadcasts.take([queue], None))
         try:
             return self._stream(queue).purge()
         except StreamNotFoundError:
             return 0
 
     def _delete(self, queue: str, *_: Any, **__: Any) -> None:
+        if self.transport.broadcasts.has(queue):
+            self._forget_broadcasts(queue)
+            return
         self.transport.forget(queue)
         try:
             self.transport.jetstream.delete_stream(self.transport.queues.stream(queue))
@@ -174,6 +236,8 @@ class Channel(virtual.Channel):
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
         """Store a task: for now, or as a schedule for the time that its ETA says."""
         transport = self.transport
+        if transport.broadcasts.has(queue):
+            return  # It gets the message as everybody does, by its subscription.
         transport.declare(queue)
         properties = message["properties"]
         message_id = properties.get(_ID) or uuid4().hex
@@ -196,7 +260,8 @@ class Channel(virtual.Channel):
 
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **options: Any) -> None:
         """Consume a queue; without acknowledgements, a task is done when it is delivered."""
-        self.transport.declare(queue)
+        if not self.transport.broadcasts.has(queue):
+            self.transport.declare(queue)
 
         def deliver(message: Any) -> Any:
             if no_ack:
@@ -217,13 +282,23 @@ class Channel(virtual.Channel):
             return message
         raise Empty
 
+    @property
+    def takes(self) -> bool:
+        """Whether tasks are wanted now."""
+        return bool(self._consumers) and self.qos.can_consume()
+
+    @property
+    def waits(self) -> bool:
+        """Whether tasks of streams are wanted now: for broadcasts alone, nobody waits at a stream."""
+        return self.takes and not all(self.transport.broadcasts.has(queue) for queue in self._active_queues)
+
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Deliver tasks of the queues that are consumed, the most urgent first.
 
         Raises:
             Empty: none came in time, or the prefetch limit is reached.
         """
-        if not self._consumers or not self.qos.can_consume():
+        if not self.takes:
             raise Empty
         limit = self.qos.can_consume_max_estimate() or _UNLIMITED_PER_FETCH
         taken = self.transport.take(self._active_queues, limit, _SLICE_S if timeout is None else timeout)
@@ -244,7 +319,7 @@ class Transport(virtual.Transport):
     default_port = 4222
     driver_type = "jetstream"
     driver_name = "jetlake"
-    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic"]))
+    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic", "fanout"]))
     connection_errors = (
         *BaseTransport.connection_errors,
         ClientConnectionError,
@@ -283,6 +358,7 @@ class Transport(virtual.Transport):
         self.jetstream = self._client.jetstream()
         self.puller = Puller(self.queues.visibility_timeout_s)
         self._client._thread.call(self.puller.start())
+        self.broadcasts = Broadcasts(self._client, self.queues, self._wake)
         self._declared.clear()
         return super().establish_connection()
 
@@ -331,8 +407,19 @@ class Transport(virtual.Transport):
 
     # Taking
 
+    def _wake(self) -> None:
+        """Let whoever waits see what was broadcast; called on the client's loop."""
+        self.room.set()
+        self.puller.wake()
+
     def take(self, queues: list[str], limit: int, wait_s: float) -> list[tuple[str, dict[str, Any]]]:
         """Return tasks with their queues: of the highest priority; of equal ones, the queues take turns."""
+        taken = self.broadcasts.take(queues, limit)
+        if taken:
+            return [(queue, opened) for queue, raw in taken if (opened := _opened_broadcast(raw)) is not None]
+        queues = [queue for queue in queues if not self.broadcasts.has(queue)]
+        if not queues:
+            return []
         for queue in queues:
             self.declare(queue)
         self._turn += 1
@@ -343,12 +430,12 @@ class Transport(virtual.Transport):
         client = self._client
         assert client is not None
         try:
-            taken = client._thread.call(self.puller.take(levels, limit, wait_s), _give_back)
+            found = client._thread.call(self.puller.take(levels, limit, wait_s), _give_back)
         except QueueGoneError as gone:
             logger.warning("%s; it is created again", gone)
             self.forget(gone.queue)
             return []
-        return [(level.queue, raw) for level, message in taken if (raw := self._opened(level, message)) is not None]
+        return [(level.queue, raw) for level, message in found if (raw := self._opened(level, message)) is not None]
 
     def _opened(self, level: Level, message: Message) -> dict[str, Any] | None:
         """Return a message as kombu's, and hold it until it is settled."""
@@ -374,7 +461,7 @@ class Transport(virtual.Transport):
         while True:
             left_s = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - monotonic()))
             self.room.clear()
-            consuming = sum(1 for channel in self.channels if channel._consumers and channel.qos.can_consume())
+            consuming = sum(1 for channel in self.channels if channel.waits)
             try:
                 self.cycle.get(self._deliver, timeout=left_s / max(1, consuming))
                 return
@@ -384,6 +471,17 @@ class Transport(virtual.Transport):
                 raise TimeoutError
             if not consuming:
                 self.room.wait(left_s)
+
+
+def _opened_broadcast(payload: bytes) -> dict[str, Any] | None:
+    """Return what was broadcast as kombu's message, or None if it is none."""
+    try:
+        raw: dict[str, Any] = loads(payload)
+        raw["properties"]["delivery_tag"] = uuid4().hex
+    except (ValueError, KeyError, TypeError):
+        logger.error("a broadcast that is no message was dropped")
+        return None
+    return raw
 
 
 def _settle(answer: Any) -> None:
