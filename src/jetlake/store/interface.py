@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from jetlake.errors import StoreError
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -270,6 +270,18 @@ class MessageStore(Protocol):
             max_messages: how many at most.
             max_bytes: how many bytes of stored size; the first message comes whatever its size.
             last_sequence: do not look beyond; None for the end of the stream.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        ...
+
+    def read_columns(
+        self, first_sequence: int, max_messages: int, max_bytes: int, last_sequence: int
+    ) -> MessageColumns | None:
+        """Return the next messages as `read` without a filter does, column by column, or only the first of them.
+
+        None: only `read` can tell which are next.
 
         Raises:
             StoreError: the disk does not answer.

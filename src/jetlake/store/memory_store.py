@@ -12,7 +12,7 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore, MessageReader
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.interface import Incoming, MessageStore, StoreHooks, rising_times
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.volatile import Volatile
 
 __all__ = ["MemoryStore"]
@@ -65,20 +65,17 @@ class _MemoryBlock(Block):
             self.payloads[row],
         )
 
-    def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+    def load_run_columns(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> MessageColumns:
         if sum(self.sizes[start:end]) > max_bytes:
             end = start + len(self.fitting(list(range(start, end)), max_bytes))
-        return [
-            StoredMessage(sequence, time_ns, names[number], header, payload)
-            for sequence, time_ns, number, header, payload in zip(
-                self.sequence_slice(start, end),
-                self.times[start:end],
-                self.subject_ids[start:end],
-                self.headers[start:end],
-                self.payloads[start:end],
-                strict=True,
-            )
-        ]
+        headers = self.headers[start:end]
+        return MessageColumns(
+            self.sequence_slice(start, end),
+            self.times[start:end],
+            [names[number] for number in self.subject_ids[start:end]],
+            headers if any(headers) else None,
+            self.payloads[start:end],
+        )
 
     def load_rows(self, rows: list[int], max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         return [self.load(row, names.__getitem__) for row in self.fitting(rows, max_bytes)]

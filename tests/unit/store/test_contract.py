@@ -94,6 +94,32 @@ def test_runs_end_at_messages_bytes_and_the_last_sequence(store: MessageStore) -
     assert store.read(500, None, 10, LOTS).next_sequence == 500
 
 
+@pytest.mark.parametrize("header", [b"", b"NATS/1.0\r\nx: y\r\n\r\n"], ids=["plain", "headed"])
+def test_columns_are_the_first_of_what_a_read_returns(store: MessageStore, header: bytes) -> None:
+    for number in range(40):
+        given = header if number % 3 == 0 else b""
+        store.append(b"s.%d" % (number % 12), given, b"payload" * (number % 5), 1000 + number)
+    for flushed in (False, True):
+        if flushed:
+            store.flush()
+        for first, count, size, last in [
+            (1, 40, LOTS, 40),
+            (0, 7, LOTS, 40),
+            (9, 99, 300, 40),
+            (3, 40, 1, 40),
+            (5, 9, LOTS, 8),
+        ]:
+            columns = store.read_columns(first, count, size, last)
+            assert columns is not None
+            assert columns.messages() == store.read(first, None, count, size, last).messages[: len(columns)]
+            columns.keep(1)
+            assert [message.sequence for message in columns.messages()] == [max(first, 1)]
+    assert store.read_columns(41, 1, LOTS, 50) is None
+    store.remove(20)
+    columns = store.read_columns(15, 40, LOTS, 40)
+    assert columns is None or 20 not in columns.sequences
+
+
 def test_reads_by_subject(store: MessageStore) -> None:
     fill(store, 60)
     store.append(b"other", b"", b"", 5000)

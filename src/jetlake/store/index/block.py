@@ -14,7 +14,7 @@ from itertools import compress
 import msgspec
 
 from jetlake.store.index.postings import Posted, Postings, bloom_filter, gather_in_steps
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps
 
 __all__ = ["Block", "SpilledRows"]
@@ -212,8 +212,12 @@ class Block(ABC):
         """
 
     @abstractmethod
-    def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+    def load_run_columns(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> MessageColumns:
         """Return the messages between two rows, which all live: as many as fit, at least one."""
+
+    def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+        """Return the messages of `load_run_columns` one by one."""
+        return self.load_run_columns(start, end, max_bytes, names).messages()
 
     @abstractmethod
     def load_rows(self, rows: list[int], max_bytes: int, names: list[bytes]) -> list[StoredMessage]:

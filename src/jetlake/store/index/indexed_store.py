@@ -15,7 +15,7 @@ from jetlake.store.index.index import BlockType, Index
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.index.running_count import RunningCount
 from jetlake.store.interface import Run, StoreHooks, StoreLimits
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -97,6 +97,11 @@ class IndexedStore(Generic[BlockType]):
         last_sequence: int | None = None,
     ) -> Run:
         return self._reader.read(first_sequence, subject_filter, max_messages, max_bytes, last_sequence)
+
+    def read_columns(
+        self, first_sequence: int, max_messages: int, max_bytes: int, last_sequence: int
+    ) -> MessageColumns | None:
+        return self._reader.read_columns(first_sequence, max_messages, max_bytes, last_sequence)
 
     def last_for(self, pattern: builtins.bytes) -> StoredMessage | None:
         while sequence := self.last_sequence_for(pattern):
@@ -231,6 +236,28 @@ class MessageReader(Generic[BlockType]):
         for number in passing:
             return self._read_subject(number, start, end, max_messages, max_bytes)
         return Run([], end + 1)
+
+    def read_columns(
+        self, first_sequence: int, max_messages: int, max_bytes: int, last_sequence: int
+    ) -> MessageColumns | None:
+        """Return the next messages from `first_sequence` on column by column, up to the end of their block.
+
+        None: only `read` can tell which messages are next, because some are gone or must be looked at first.
+        """
+        index = self._index
+        end = min(last_sequence, index.last_sequence)
+        start = max(first_sequence, index.first_sequence)
+        if start > end or not index.messages:
+            return None
+        blocks = index.blocks
+        block = blocks[-1] if start >= index.starts[-1] else blocks[index.block_index(start)]
+        if not self._trust(block) or block.live_count < len(block.live):
+            return None
+        row = block.row_at_or_after(start)
+        stop = min(block.row_at_or_after(end + 1), row + max_messages)
+        if row >= stop:
+            return None
+        return block.load_run_columns(row, stop, max_bytes, index.subjects.numbers.names)
 
     def _read_all(self, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
         messages: list[StoredMessage] = []

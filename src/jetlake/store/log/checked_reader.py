@@ -17,7 +17,7 @@ from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.scan import headers_in, scan
 from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["CheckedReader"]
@@ -86,6 +86,14 @@ class CheckedReader(MessageReader[Segment]):
                 checked = self._look_again(damage.segment, checked)
             except OSError as error:
                 raise StoreError.of(f"read messages from {first_sequence} on", error) from error
+
+    def read_columns(
+        self, first_sequence: int, max_messages: int, max_bytes: int, last_sequence: int
+    ) -> MessageColumns | None:
+        """Return the next messages column by column; None: `read` must tell, or the disk does not answer."""
+        with suppress(OSError, DamagedSegmentError):
+            return super().read_columns(first_sequence, max_messages, max_bytes, last_sequence)
+        return None
 
     def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
         """Sequence, time and header of every record that has one and is not older, of removed messages as well.

@@ -18,13 +18,13 @@ import re
 import struct
 from array import array
 from collections.abc import Sequence
-from itertools import repeat
+from typing import cast
 
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from jetlake.store.interface import SUBJECT_BYTES_MAX, Incoming
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 
 __all__ = [
     "ERASED",
@@ -253,7 +253,7 @@ def unpack_run(
     times: Sequence[int],
     subject_ids: Sequence[int],
     names: Sequence[bytes],
-) -> list[StoredMessage]:
+) -> MessageColumns:
     """Return the messages whose records lie at these ascending offsets and are known to be good.
 
     The hot loop of every reader.
@@ -262,36 +262,20 @@ def unpack_run(
         base: the offset of the first byte of `data`.
         names: the subject of each number in `subject_ids`.
     """
-    alike = _unpack_alike(data, offsets[0] - base, sequences, offsets, sizes, times, subject_ids, names)
-    if alike is not None:
-        return alike
-    messages: list[StoredMessage] = []
-    add = messages.append
-    head_size, hash_size, flags_byte = HEAD_SIZE, HASH_SIZE, _FLAGS_BYTE
-    for sequence, offset, size, time_ns, number in zip(sequences, offsets, sizes, times, subject_ids, strict=True):
-        at = offset - base
-        subject = names[number]
-        body = at + head_size + len(subject)
-        end = at + size - hash_size
-        if data[at + flags_byte] < 128:
-            add(StoredMessage(sequence, time_ns, subject, b"", data[body:end]))
-        else:
-            payload = body + 4 + _unpack_number(data, body)[0]
-            add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:end]))
-    return messages
+    subjects = [names[number] for number in subject_ids]
+    headers: list[bytes] | None = None
+    payloads = _alike_payloads(data, offsets[0] - base, offsets, sizes, subjects)
+    if payloads is None:
+        payloads = _plain_payloads(data, base, offsets, sizes, subjects)
+    if payloads is None:
+        headers, payloads = _headers_and_payloads(data, base, offsets, sizes, subjects)
+    return MessageColumns(sequences, times, subjects, headers, payloads)
 
 
-def _unpack_alike(
-    data: bytes,
-    start: int,
-    sequences: Sequence[int],
-    offsets: Sequence[int],
-    sizes: array[int] | list[int],
-    times: Sequence[int],
-    subject_ids: Sequence[int],
-    names: Sequence[bytes],
-) -> list[StoredMessage] | None:
-    """Return the messages of adjacent records without headers whose subjects and payloads have the same lengths.
+def _alike_payloads(
+    data: bytes, start: int, offsets: Sequence[int], sizes: array[int] | list[int], subjects: list[bytes]
+) -> list[bytes] | None:
+    """Return the payloads of adjacent records without headers whose subjects and payloads have the same lengths.
 
     Their places are computed, which is faster than looking at each record. None for other records.
     """
@@ -299,12 +283,44 @@ def _unpack_alike(
     if offsets[-1] - offsets[0] != (count - 1) * size or sizes != sizes[:1] * count:
         return None
     stop = start + count * size
-    subjects = [names[number] for number in subject_ids]
     if len(set(map(len, subjects))) > 1 or max(data[start + _FLAGS_BYTE : stop : size]) >= 128:
         return None
     body, end = HEAD_SIZE + len(subjects[0]), size - HASH_SIZE
-    payloads = [data[at : at + end - body] for at in range(start + body, stop, size)]
-    return list(map(StoredMessage, sequences, times, subjects, repeat(b""), payloads))
+    return [data[at : at + end - body] for at in range(start + body, stop, size)]
+
+
+def _plain_payloads(
+    data: bytes, base: int, offsets: Sequence[int], sizes: Sequence[int], subjects: list[bytes]
+) -> list[bytes] | None:
+    """Return the payloads of records without headers; None when one has a header."""
+    flags_at, body_at, end_at = _FLAGS_BYTE - base, HEAD_SIZE - base, -HASH_SIZE - base
+    if data[offsets[0] + flags_at] >= 128:
+        return None
+    payloads = [
+        data[at + body_at + len(subject) : at + size + end_at] if data[at + flags_at] < 128 else None
+        for at, size, subject in zip(offsets, sizes, subjects, strict=True)
+    ]
+    return None if None in payloads else cast("list[bytes]", payloads)
+
+
+def _headers_and_payloads(
+    data: bytes, base: int, offsets: Sequence[int], sizes: Sequence[int], subjects: list[bytes]
+) -> tuple[list[bytes], list[bytes]]:
+    headers: list[bytes] = []
+    payloads: list[bytes] = []
+    head_size, hash_size, flags_byte = HEAD_SIZE, HASH_SIZE, _FLAGS_BYTE
+    for offset, size, subject in zip(offsets, sizes, subjects, strict=True):
+        at = offset - base
+        body = at + head_size + len(subject)
+        end = at + size - hash_size
+        if data[at + flags_byte] < 128:
+            headers.append(b"")
+            payloads.append(data[body:end])
+        else:
+            payload = body + 4 + _unpack_number(data, body)[0]
+            headers.append(data[body + 4 : payload])
+            payloads.append(data[payload:end])
+    return headers, payloads
 
 
 def links_in(head: bytes) -> int:

@@ -20,7 +20,7 @@ from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.record import first_record, record_size, seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps, finish
 
 if TYPE_CHECKING:
@@ -393,7 +393,7 @@ class Segment(Block):
         message = unpack_message(first_record(self.file.read(end - offset, offset)), self.seed)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
 
-    def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+    def load_run_columns(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> MessageColumns:
         offsets = self.offsets
         first = offsets[start]
         if offsets[end - 1] + self.sizes[end - 1] - first > max_bytes:
@@ -426,7 +426,7 @@ class Segment(Block):
                 [self.times[row] for row in part],
                 [self.subject_ids[row] for row in part],
                 names,
-            )
+            ).messages()
             if len(messages) < stop:
                 break
             position = stop
@@ -454,14 +454,14 @@ def _load_span(
     times: array[int] | list[int],
     subject_ids: array[int] | list[int],
     names: list[bytes],
-) -> list[StoredMessage]:
+) -> MessageColumns:
     """Return the messages of rows that lie close together, from one buffer."""
     try:
         data, base = segment.bytes_between(offsets[0], offsets[-1] + sizes[-1])
     except OSError:
         if len(offsets) == 1:
             raise
-        return _load_before_fault(segment, sequences, names)
+        return MessageColumns.of(_load_before_fault(segment, sequences, names))
     return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
 
 

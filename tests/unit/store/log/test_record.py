@@ -37,7 +37,7 @@ def unpacked(messages, picked):
         [times[place] for place in picked],
         [NAMES.index(messages[place][0]) for place in picked],
         NAMES,
-    )
+    ).messages()
 
 
 def expected(messages, picked):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.json import encode
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.times import parse_time
@@ -18,7 +20,7 @@ from jetlake.model.enums import DeliverPolicy, ReplayPolicy
 from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.routing.account import Message, MessageRun
 from jetlake.store.interface import MessageStore
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -31,6 +33,9 @@ _RUN_BYTES = 1024 * 1024
 """Most bytes of a run, unless its first message is larger."""
 
 _MESSAGE_SIZE = b"Nats-Msg-Size"
+_ACK_NUMBERS = b"%d.%d.%d.%d"
+# Fewer messages are encoded faster one by one.
+_COLUMNS_LEAST = 8
 
 
 class Feed:
@@ -53,7 +58,7 @@ class Feed:
         self._on_done: Callable[[Sequence[int]], None] = consumer.on_done
         self._ack_prefix = consumer.ack_prefix()
         # A consumer's name may hold a percent sign.
-        self._first_ack = self._ack_prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d"
+        self._first_ack = self._ack_prefix.replace(b"%", b"%%") + b"1." + _ACK_NUMBERS
         self._replay: Replay | None = None
         if consumer.config.replay_policy is ReplayPolicy.ORIGINAL:
             self._replay = Replay(consumer.stream.store.last_sequence)
@@ -82,13 +87,24 @@ class Feed:
         """Return whether visible messages may follow from this sequence on."""
         return next_sequence <= self._release.visible_sequence
 
+    def read_run(self, max_messages: int) -> tuple[FirstDeliveries, int]:
+        """Read the next visible messages as first deliveries, and the sequence after them."""
+        columns = None
+        if not self._headers_only:
+            columns = self._cursor.read_columns(max_messages, _RUN_BYTES, self._release.visible_sequence)
+        if columns is not None:
+            return self._frame_run(columns), columns.sequences[-1] + 1
+        messages, next_sequence = self.read(max_messages)
+        return self.frame_run(messages), next_sequence
+
     def frame_run(self, messages: list[StoredMessage]) -> FirstDeliveries:
         """Make first deliveries of the next messages."""
         if self._headers_only:
             messages = [_without_payload(message) for message in messages]
-        return FirstDeliveries(
-            messages, self._first_ack, self._tracker.delivered_consumer + 1, self._cursor.pending - 1
-        )
+        return self._frame_run(MessageColumns.of(messages))
+
+    def _frame_run(self, columns: MessageColumns) -> FirstDeliveries:
+        return FirstDeliveries(columns, self._first_ack, self._tracker.delivered_consumer + 1, self._cursor.pending - 1)
 
     def frame(self, message: StoredMessage, index: int) -> Message:
         """Make the first delivery of the message at that place of a run."""
@@ -186,33 +202,79 @@ class FirstDeliveries(MessageRun):
     """A run of messages that a consumer delivers for the first time; see `routing.account.MessageRun`.
 
     Args:
-        stored: the messages in the order of delivery.
-        ack_template: the format of an ack subject: stream sequence, consumer sequence, time, pending messages.
+        columns: the messages in the order of delivery.
+        ack_template: the format of an ack subject, which ends with four numbers: stream sequence, consumer sequence,
+            time, pending messages.
         consumer_sequence: of the first message.
         pending: number of messages after the first one.
     """
 
-    __slots__ = ("_ack_template", "_consumer_sequences", "_pending", "_stored")
+    __slots__ = ("_ack_template", "_columns", "_consumer_sequences", "_pending")
 
-    def __init__(self, stored: list[StoredMessage], ack_template: bytes, consumer_sequence: int, pending: int) -> None:
-        self._stored = stored
+    def __init__(self, columns: MessageColumns, ack_template: bytes, consumer_sequence: int, pending: int) -> None:
+        count = len(columns)
+        self._columns = columns
         self._ack_template = ack_template
-        self._consumer_sequences = range(consumer_sequence, consumer_sequence + len(stored))
-        self._pending: Iterable[int] = range(pending, pending - len(stored), -1)
-        if pending < len(stored) - 1:
+        self._consumer_sequences = range(consumer_sequence, consumer_sequence + count)
+        self._pending: Sequence[int] = range(pending, pending - count, -1)
+        if pending < count - 1:
             # The count is behind what the store has just given.
             self._pending = [max(left, 0) for left in self._pending]
 
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def sequences(self) -> Sequence[int]:
+        """The messages' sequences in the stream."""
+        return self._columns.sequences
+
+    def keep(self, count: int) -> None:
+        """Drop all messages but the first `count`."""
+        self._columns.keep(count)
+        self._consumer_sequences, self._pending = self._consumer_sequences[:count], self._pending[:count]
+
     def messages(self) -> list[Message]:
         """Return the messages one by one."""
-        template = self._ack_template
+        template, columns = self._ack_template, self._columns
         return [
-            (stored.subject, template % (stored.sequence, nth, stored.time_ns, pending), stored.header, stored.payload)
-            for stored, nth, pending in zip(self._stored, self._consumer_sequences, self._pending, strict=True)
+            (subject, template % numbers, header, payload)
+            for subject, numbers, header, payload in zip(
+                columns.subjects, self._numbers(), columns.headers or repeat(b""), columns.payloads, strict=False
+            )
         ]
 
-    def encode(self, sid: bytes, *, headers: bool) -> tuple[list[bytes], int]:
-        """Return the frames for a subscription, and the size of all headers and payloads."""
+    def _numbers(self) -> Iterable[tuple[int, int, int, int]]:
+        """Return the numbers in the ack subjects."""
+        columns = self._columns
+        return zip(columns.sequences, self._consumer_sequences, columns.times_ns, self._pending, strict=True)
+
+    def encode(self, sid: bytes, *, headers: bool) -> tuple[bytes, int, int]:
+        """Return the frames for a subscription, their number, and the size of all headers and payloads."""
+        columns = self._columns
+        if len(columns) >= _COLUMNS_LEAST and not (headers and columns.headers is not None):
+            return self._encode_columns(sid)
+        return self._encode_each(sid, headers=headers)
+
+    def _encode_columns(self, sid: bytes) -> tuple[bytes, int, int]:
+        """Encode messages of which none shows a header, column by column, which is quicker than one by one."""
+        columns, count = self._columns, len(self._columns)
+        lengths = list(map(len, columns.payloads))
+        first_length = lengths[0]
+        # As JSON: its encoder writes numbers faster than anything else at hand.
+        numbers = encode(list(self._numbers()))[2:-2].replace(b",", b".").split(b"].[")
+        start = b" %b %b" % (sid, self._ack_template[: -len(_ACK_NUMBERS)].replace(b"%%", b"%"))
+        pieces = [b"\r\nMSG ", b"", start, b"", b" %d\r\n" % first_length, b""] * count
+        pieces[0] = b"MSG "
+        pieces[1::6] = columns.subjects
+        pieces[3::6] = numbers
+        if lengths.count(first_length) < count:
+            pieces[4::6] = [b" %d\r\n" % length for length in lengths]
+        pieces[5::6] = columns.payloads
+        pieces.append(b"\r\n")
+        return b"".join(pieces), count, sum(lengths)
+
+    def _encode_each(self, sid: bytes, *, headers: bool) -> tuple[bytes, int, int]:
         # A sid may hold a percent sign.
         start = b" %b " + sid.replace(b"%", b"%%") + b" " + self._ack_template
         plain = b"MSG" + start + b" %d\r\n%b\r\n"
@@ -220,18 +282,20 @@ class FirstDeliveries(MessageRun):
         frames: list[bytes] = []
         append = frames.append
         size = 0
-        for stored, nth, pending in zip(self._stored, self._consumer_sequences, self._pending, strict=True):
-            header, payload = stored.header, stored.payload
+        columns = self._columns
+        given = columns.headers if headers and columns.headers is not None else repeat(b"")
+        for subject, numbers, header, payload in zip(
+            columns.subjects, self._numbers(), given, columns.payloads, strict=False
+        ):
             length = len(payload)
-            if header and headers:
+            if header:
                 header_length = len(header)
                 length += header_length
-                numbers = stored.subject, stored.sequence, nth, stored.time_ns, pending
-                append(headed % (*numbers, header_length, length, header, payload))
+                append(headed % (subject, *numbers, header_length, length, header, payload))
             else:
-                append(plain % (stored.subject, stored.sequence, nth, stored.time_ns, pending, length, payload))
+                append(plain % (subject, *numbers, length, payload))
             size += length
-        return frames, size
+        return b"".join(frames), len(frames), size
 
 
 # Intervals up to this are not waited for.
@@ -382,6 +446,12 @@ class Cursor:
             return self._read_chosen(max_messages, max_bytes, last_sequence)
         run = self._store.read(self.position, self._filter, max_messages, max_bytes, last_sequence)
         return run.messages, run.next_sequence
+
+    def read_columns(self, max_messages: int, max_bytes: int, last_sequence: int) -> MessageColumns | None:
+        """Read the next messages column by column; None where only `read` can tell which are next."""
+        if self._filter is not None or self._resume:
+            return None
+        return self._store.read_columns(self.position, max_messages, max_bytes, last_sequence)
 
     def _read_chosen(self, max_messages: int, max_bytes: int, last_sequence: int) -> tuple[list[StoredMessage], int]:
         messages: list[StoredMessage] = []

@@ -202,22 +202,22 @@ class PullDelivery:
 
     def _deliver_run(self, count: int, now_ns: int) -> bool:
         feed = self._feed
-        messages, next_sequence = feed.read(count)
-        if not messages:
+        run, next_sequence = feed.read_run(count)
+        if not run:
             return self._rest()
-        recipients = self.queue.deal(len(messages), now_ns)
-        if len(recipients) < len(messages):
+        recipients = self.queue.deal(len(run), now_ns)
+        if len(recipients) < len(run):
             # Some requests had expired; their messages are read again.
             if not recipients:
                 return len(self.queue) > 0
-            del messages[len(recipients) :]
-            next_sequence = messages[-1].sequence + 1
-        run = feed.frame_run(messages)
+            run.keep(len(recipients))
+            next_sequence = run.sequences[-1] + 1
+        sequences = list(run.sequences)
         first = recipients[0]
         if recipients.count(first) == len(recipients) or len({recipient.reply for recipient in recipients}) == 1:
             self._account.send_run_to(first.reply, run)
             if self._lost_clients is not None:
-                self._lost_clients.delivered(first.reply, [message.sequence for message in messages])
+                self._lost_clients.delivered(first.reply, sequences)
         else:
             by_reply: dict[bytes, list[Message]] = {}
             for recipient, frame in zip(recipients, run.messages(), strict=True):
@@ -225,9 +225,9 @@ class PullDelivery:
             for reply, frames in by_reply.items():
                 self._account.send_to(reply, frames)
             if self._lost_clients is not None:
-                for recipient, message in zip(recipients, messages, strict=True):
-                    self._lost_clients.delivered(recipient.reply, (message.sequence,))
-        feed.delivered([message.sequence for message in messages], next_sequence, now_ns)
+                for recipient, sequence in zip(recipients, sequences, strict=True):
+                    self._lost_clients.delivered(recipient.reply, (sequence,))
+        feed.delivered(sequences, next_sequence, now_ns)
         if not self.queue:
             return False
         return feed.has_more(next_sequence) or self._rest()

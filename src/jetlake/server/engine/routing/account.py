@@ -45,8 +45,8 @@ class MessageRun(ABC):
         """Return the messages one by one."""
 
     @abstractmethod
-    def encode(self, sid: bytes, *, headers: bool) -> tuple[list[bytes], int]:
-        """Return the frames for a subscription, and the size of their payloads and, where it takes any, headers."""
+    def encode(self, sid: bytes, *, headers: bool) -> tuple[bytes, int, int]:
+        """Return the frames for a subscription, their number, and the size of payloads and any headers it takes."""
 
 
 class Account(Routing):
@@ -279,7 +279,7 @@ class Account(Routing):
         if recipient is None or recipient.max or recipient.admits is not None:
             self.send_to(address, run.messages())
         else:
-            _send_frames(recipient, *run.encode(recipient.sid, headers=recipient.subscriber.headers))
+            _send(recipient, *run.encode(recipient.sid, headers=recipient.subscriber.headers))
 
     def send_to(self, address: bytes, messages: list[Message], origin: Subscriber | None = None) -> int:
         """Deliver a run of messages to the subscribers of `address`; each frame carries the message's own subject.

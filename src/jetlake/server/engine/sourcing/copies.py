@@ -342,6 +342,10 @@ def _consecutive(sequences: list[int] | None, count: int) -> Iterable[tuple[int,
     return zip(starts, [*starts[1:], count], strict=True)
 
 
+# How many new subjects are kept; beyond, all are forgotten.
+_RENAMED_MAX = 4096
+
+
 class Renaming:
     """The subject transforms of a mirror or source; the first that matches a subject renames it.
 
@@ -352,13 +356,27 @@ class Renaming:
         self._transforms = transforms
         self._compiled: dict[int, Transform] = {}
         self._matches: Sublist[int] = Sublist()  # numbers of the transforms, by the pattern of their source
+        # New subjects of the last ones, unless a transform may draw another one the next time.
+        self._renamed: dict[bytes, bytes] = {}
+        self._keeps = False
 
     def __bool__(self) -> bool:
         return bool(self._transforms)
 
     def apply(self, subject: bytes) -> bytes:
         """Return the new subject, or the subject itself where no transform matches."""
+        renamed = self._renamed.get(subject)
+        if renamed is None:
+            renamed = self._find(subject)
+            if self._keeps:
+                if len(self._renamed) >= _RENAMED_MAX:
+                    self._renamed.clear()
+                self._renamed[subject] = renamed
+        return renamed
+
+    def _find(self, subject: bytes) -> bytes:
         if not self._matches:
+            self._keeps = not any("random" in transform.dest.lower() for transform in self._transforms)
             for number, transform in enumerate(self._transforms):
                 self._matches.insert((transform.src or ">").encode(), number)
         number = min(self._matches.match(subject), default=-1)

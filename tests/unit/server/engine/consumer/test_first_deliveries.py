@@ -2,7 +2,7 @@ import pytest
 
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.server.engine.consumer.feed import FirstDeliveries
-from jetlake.store.message import StoredMessage
+from jetlake.store.message import MessageColumns, StoredMessage
 
 HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"
 STORED = [
@@ -15,7 +15,7 @@ TEMPLATE = b"$JS.ACK.S.c%%d.1.%d.%d.%d.%d"
 
 
 def test_messages_carry_ascending_consumer_sequences_and_falling_pending_counts():
-    run = FirstDeliveries(STORED, TEMPLATE, 4, 12)
+    run = FirstDeliveries(MessageColumns.of(STORED), TEMPLATE, 4, 12)
     assert run.messages() == [
         (b"s.a", b"$JS.ACK.S.c%d.1.7.4.1700000000000000000.12", b"", b"one"),
         (b"s.%d", b"$JS.ACK.S.c%d.1.9.5.1700000000000000001.11", HEADER, b"two"),
@@ -23,18 +23,26 @@ def test_messages_carry_ascending_consumer_sequences_and_falling_pending_counts(
     ]
 
 
+PLAIN = [stored for stored in STORED if not stored.header]
+
+
 @pytest.mark.parametrize("headers", [True, False])
 @pytest.mark.parametrize("sid", [b"3", b"%b%"])
-def test_a_run_is_encoded_as_its_messages_are(sid, headers):
-    run = FirstDeliveries(STORED, TEMPLATE, 4, 12)
-    frames, size = run.encode(sid, headers=headers)
-    assert frames == [
+@pytest.mark.parametrize(
+    "stored", [STORED, STORED * 5, PLAIN * 8, PLAIN[:1] * 9], ids=["few", "many", "plain", "alike"]
+)
+@pytest.mark.parametrize("pending", [12, 50])
+def test_a_run_is_encoded_as_its_messages_are(sid, headers, stored, pending):
+    run = FirstDeliveries(MessageColumns.of(stored), TEMPLATE, 4, pending)
+    frames, count, size = run.encode(sid, headers=headers)
+    assert frames == b"".join(
         hmsg(subject, sid, reply, header, payload) if header and headers else msg(subject, sid, reply, payload)
         for subject, reply, header, payload in run.messages()
-    ]
-    assert size == sum(len(stored.payload) + len(stored.header) * headers for stored in STORED)
+    )
+    assert count == len(stored)
+    assert size == sum(len(message.payload) + len(message.header) * headers for message in stored)
 
 
 def test_a_count_that_is_behind_never_shows_less_than_no_pending_messages():
-    run = FirstDeliveries(STORED, TEMPLATE, 4, 1)
+    run = FirstDeliveries(MessageColumns.of(STORED), TEMPLATE, 4, 1)
     assert [reply.rpartition(b".")[2] for _, reply, _, _ in run.messages()] == [b"1", b"0", b"0"]

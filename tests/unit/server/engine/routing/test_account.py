@@ -273,7 +273,7 @@ class Run:
 
     def encode(self, sid, *, headers):
         self.encoded = [*self.encoded, (sid, headers)]
-        return [b"first", b"second"], 6
+        return b"firstsecond", 2, 6
 
 
 def test_a_run_is_encoded_for_a_lone_subscription_and_counted(account):
