@@ -1,7 +1,7 @@
 """JetStream for Python: an embedded server, a client, and data pipelines on Apache Spark.
 
 The public names are loaded when they are first used, so that importing the client never pays for the server or Spark.
-All errors are in `jetlake.errors`; those that most programs catch are here too.
+All errors are in `jetlake.errors`; the ones that most programs catch are here too.
 """
 
 from __future__ import annotations

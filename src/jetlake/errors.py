@@ -48,7 +48,7 @@
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     ├── LakeError                     a table of a lake is gone, or cannot be read or committed to; says what to do
-    ├── SparkError                    the Spark source or sink cannot go on; says what to do
+    ├── SparkError                    the Spark source or sink cannot continue; says what to do
     │   ├── OffsetError               the checkpoint holds an offset that cannot be read
     │   ├── DataLossError             messages were removed before they were read
     │   │   └── StreamRecreatedError  the stream is not the one that the checkpoint speaks of
@@ -59,7 +59,7 @@
     │   └── RowPublishError           a row could not be published; names row, subject and the server's code
     └── ApiError                      JetStream said no: code, err_code and description as on the wire
         ├── BadRequestError           10003 the request contradicts itself
-        ├── NotFoundError             what was asked for is not there
+        ├── NotFoundError             the requested object does not exist
         │   ├── StreamNotFoundError   10059
         │   ├── ConsumerNotFoundError 10014
         │   └── MessageNotFoundError  10037
@@ -161,7 +161,7 @@ __all__ = [
 
 
 class JetlakeError(Exception):
-    """The root: whoever catches this catches everything the package raises on purpose."""
+    """The root: catching it catches everything the package raises on purpose."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
         # An exception is pickled as a call of its class with `args`, the arguments of `BaseException.__init__`: a text
@@ -183,7 +183,7 @@ class ProtocolError(JetlakeError):
     """The peer sent bytes that are no frame, or a frame beyond a limit.
 
     Args:
-        reason: what was wrong, for logs and people.
+        reason: the violation, for logs and people.
         text: what a server answers as `-ERR '<text>'`; None when it says nothing.
         closes: whether the connection ends with it.
     """
@@ -247,7 +247,7 @@ class ApiError(JetlakeError):
         description: the server's own sentence.
 
     Attributes:
-        request: what was refused: an API call such as `STREAM.INFO.ORDERS`, or the subject of a message; or empty.
+        request: the refused request: an API call such as `STREAM.INFO.ORDERS`, or the subject of a message; or empty.
     """
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
@@ -384,7 +384,7 @@ def api_error_of(code: int, err_code: int, description: str) -> ApiError:
 
 
 class StoreError(JetlakeError):
-    """The disk refused: it is full, read-only or failing. What was stored before stays readable.
+    """The disk refused: it is full, read-only or failing. Messages stored before stay readable.
 
     Args:
         doing: what the store was about to do, such as `write to segment 3 of the stream`.
@@ -469,7 +469,7 @@ class PublishTimeoutError(RequestTimeoutError):
 
 
 class DrainTimeoutError(RequestTimeoutError):
-    """What was under way did not finish in time; the rest is cut off."""
+    """The operation did not finish in time; the rest of it is cancelled."""
 
 
 class NoRespondersError(JetlakeError):
@@ -499,14 +499,14 @@ class AckRefusedError(NoRespondersError):
 
 
 class StaleAckError(AckRefusedError):
-    """The message was delivered again since: whoever got the later delivery settles it, for the acks are strict."""
+    """The message was delivered again since: with strict acks, only the later delivery can be acknowledged."""
 
 
 class ServiceError(JetlakeError):
     """A request to a service failed: raised by a handler to answer so, and to the caller who gets such an answer.
 
     Args:
-        code: a number, as those of HTTP.
+        code: a number, like HTTP's.
         description: what went wrong, in one line.
         payload: more about it.
     """
@@ -636,7 +636,7 @@ class SchemaMismatchError(SchemaError):
 
 
 class BatchError(JetlakeError):
-    """A batch of messages cannot go on: it is over, has no messages, or the server knows no such batches."""
+    """A batch of messages cannot continue: it is over, has no messages, or the server knows no such batches."""
 
 
 class ObjectError(JetlakeError):
@@ -671,7 +671,7 @@ class LakeError(JetlakeError):
 
 
 class SparkError(JetlakeError):
-    """The Spark source or sink cannot go on; the message says why and what to do."""
+    """The Spark source or sink cannot continue; the message says why and what to do."""
 
 
 class OffsetError(SparkError):

@@ -320,14 +320,14 @@ def _output(*command: str) -> str:
 
 
 def find_signals(*names: str) -> tuple[int, ...]:
-    """Return those of the signals that the system has."""
+    """Return the signals of this list that the system has."""
     import signal
 
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
 def block_signals(numbers: tuple[int, ...]) -> set[int]:
-    """Hold signals back, where the system can, and return those that were held back before."""
+    """Hold signals back, where the system can, and return the ones that were held back before."""
     import signal
 
     return set(signal.pthread_sigmask(signal.SIG_BLOCK, numbers)) if hasattr(signal, "pthread_sigmask") else set()

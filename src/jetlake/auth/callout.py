@@ -58,11 +58,11 @@ class Question:
 
         Args:
             key: signs the answer: the issuer of the configuration, or the key of the service's account.
-            account: the account that the client gets into, where accounts are configured; with operators it is that of
+            account: the account that the client gets into, where accounts are configured; with operators the account of
                 `account_key`.
             name: the client's name in logs and monitoring.
             publish, subscribe: the subjects that it may use; empty = all.
-            expires_s: ends the connection after so many seconds.
+            expires_s: the seconds after which the connection ends.
             issuer_account: the account, where `account_key` is one of its signing keys.
             account_key: signs the user; default the same as `key`.
         """

@@ -103,7 +103,7 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Permission(_Part, frozen=True, kw_only=True):
-    """Subjects that may be used, and those that may not."""
+    """Subjects that may be used, and subjects that may not."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -272,7 +272,7 @@ class Export(_Part, frozen=True, kw_only=True):
 
 
 class JetStreamTier(_Part, frozen=True, kw_only=True):
-    """JetStream limits of an account, or of its streams with so many replicas."""
+    """JetStream limits of an account, or of its streams with one number of replicas."""
 
     mem_storage: int = 0
     disk_storage: int = 0

@@ -80,7 +80,7 @@ class KeyPair:
 
 
 class CurveKey:
-    """A key that seals messages for another key of its kind, and opens those that were sealed for it.
+    """A key that seals messages for another key of its kind, and opens messages that were sealed for it.
 
     Attributes:
         public: the public key, `X…`.
@@ -220,7 +220,7 @@ def _encode(body: bytes) -> str:
 
 
 def _decode(text: str, size: int) -> bytes | None:
-    """Decode a text of so many bytes, and take off its checksum; None when it is none."""
+    """Decode a text of this many bytes, and verify and remove its checksum; None when it is invalid."""
     if len(text) > 2 * size:
         return None
     try:

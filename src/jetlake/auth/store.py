@@ -325,7 +325,7 @@ def credentials_text(token: str, seed: str) -> str:
 
 
 def token_of(text: str) -> str:
-    """Return the token in a text: itself, or that of a credentials file."""
+    """Return the token in a text: itself, or the token in a credentials file."""
     token, _ = split_credentials(text)
     return token or text.strip()
 

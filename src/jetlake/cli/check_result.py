@@ -36,7 +36,7 @@ class CheckResult:
 
     Args:
         suite: the kind of the check, such as `stream`.
-        name: what was checked.
+        name: the object of the check.
     """
 
     def __init__(self, suite: str, name: str) -> None:

@@ -42,7 +42,7 @@ async def ask_cluster(client: Client, subject: str, body: dict[str, Any], timeou
 async def spread_leaders(
     client: Client, subjects: dict[str, str], clusters: dict[str, ClusterInfo], timeout_s: float
 ) -> dict[str, str]:
-    """Ask leaders on servers that lead most to step down in favour of those that lead least; returns who leads what.
+    """Ask leaders on servers that lead most to step down in favour of servers that lead least; returns who leads what.
 
     Args:
         subjects: where a leader is asked to step down, by what it leads.

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 def ask(question: str, **options: Any) -> Any:
-    """Ask a question on standard error; the options are those of `click.prompt`."""
+    """Ask a question on standard error; the options are `click.prompt`'s."""
     with _interruptible():
         return click.prompt(question, err=True, **options)
 

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     prepare_standard_streams()
     try:
         return _run(arguments)
-    except OSError as error:  # Help that nobody can be shown: the disk behind standard output is full.
+    except OSError as error:  # The help cannot be shown: the disk behind standard output is full.
         sys.stderr.write(f"jetlake: {error}\n")
         return 1
     except ModuleNotFoundError as error:

@@ -32,7 +32,7 @@ translate_option = click.option(
 
 
 def value_of(text: str | None) -> bytes:
-    """Return what was typed as it is, bytes that are no text in the locale too, or standard input."""
+    """Return the typed text as it is, bytes that are no text in the locale too, or standard input."""
     if text is not None:
         return text.encode(errors="surrogateescape")
     if sys.stdin.isatty():
@@ -43,7 +43,7 @@ def value_of(text: str | None) -> bytes:
 async def bodies(
     text: str | None, count: int, *, templates: bool, force_stdin: bool = False, by_line: bool = False
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the number and the content of each message: what was typed, filled in, or standard input as it is.
+    """Yield the number and the content of each message: the typed text, filled in, or standard input as it is.
 
     Args:
         count: how many; 0 for no end.

@@ -46,7 +46,7 @@ def print_json(value: Any) -> None:
 
 
 def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
-    """Say what was done: a sentence, or its facts as JSON."""
+    """Report the result: a sentence, or its facts as JSON."""
     print_json(facts) if as_json else sys.stdout.write(f"{sentence}\n")
 
 
@@ -146,7 +146,7 @@ def _width(text: str) -> int:
 def _fitting(
     columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int], spare: Sequence[int], width: int
 ) -> list[int]:
-    """Choose the columns that fit; none when not even those that must be there do."""
+    """Choose the columns that fit; none when not even the required ones do."""
     least = [need if place in numbers else min(need, _LONG_TEXT) for place, need in enumerate(_widths(columns, cells))]
     for gone in range(len(spare) + 1):
         places = [place for place in range(len(columns)) if place not in spare[:gone]]
@@ -284,7 +284,7 @@ def when(time: str | None) -> str:
 
 
 def version(compatible: str, own: str) -> str:
-    """Write a server's version: that of nats-server, or our own beside the nats-server that it is compatible with."""
+    """Write a server's version: nats-server's, or our own beside the nats-server that it is compatible with."""
     return f"jetlake {own} (compatible with nats-server {compatible})" if own else compatible
 
 
@@ -323,7 +323,7 @@ class Bar:
             self._progress.stop()
 
     def advance(self, count: int) -> None:
-        """Move by so much."""
+        """Advance by this many units."""
         if self._progress is not None:
             self._progress.advance(self._task, count)
 

@@ -72,7 +72,7 @@ class _ServedDashboard:
         await asyncio.to_thread(_import_pages)
         from jetlake.dashboard.app import build_app
 
-        # Users log in with the names and passwords of the server. One that has no users is only shown: whoever
+        # Users log in with the names and passwords of the server. One that has no users is only shown: anyone who
         # reaches its pages need not reach its clients' port.
         return build_app(collector, connect=self._connect if has_users else None, watch=self._collector_of)
 
@@ -98,7 +98,7 @@ class _ServedDashboard:
         from jetlake.errors import JetlakeError
 
         try:
-            # As nobody in particular: the page shows no more than a client without credentials could read.
+            # Without credentials: the page shows no more than a client without credentials could read.
             client = await jetlake.connect(self._server.url, name="jetlake dashboard")
         except JetlakeError:
             return None
@@ -129,7 +129,7 @@ class _ServedDashboard:
         self._watching = asyncio.get_running_loop().create_task(self._accounts.run())
 
     def _collector_of(self, api: ServerApi) -> Collector:
-        """Return the collector of a user who logs in, which goes on from what the server has seen of the account."""
+        """Return the collector of a user who logs in, which continues the server's history of the account."""
         from jetlake.dashboard.watching.collector import Collector
 
         connection = self._server.connections.get(api.client.server_info.client_id)

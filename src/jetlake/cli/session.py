@@ -72,7 +72,7 @@ class Session:
 
     @cached_property
     def target(self) -> Target:
-        """Where to connect and as whom; looked up when it is needed, so that a bad context can be mended.
+        """Where to connect and as whom; looked up when it is needed, so that a bad context can be repaired.
 
         Raises:
             ConfigError: the context that was named or selected can't be read.
@@ -179,7 +179,7 @@ force_option = click.option("-f", "--force", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, force: bool) -> None:
-    """Ask on a terminal; elsewhere --force is needed, since nobody can answer."""
+    """Ask on a terminal; elsewhere --force is needed, since there is no one to answer."""
     if force:
         return
     if not sys.stdin.isatty():
@@ -231,7 +231,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         result = action()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
+        # The reader of our output has closed it. Buffered output has nowhere to go when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except (JetlakeError, OSError, UnicodeEncodeError) as error:
@@ -331,9 +331,9 @@ def _thing(stream: str) -> tuple[str, str, str]:
 
 
 def _about(stream: str, consumer: str, subject: str) -> str:
-    """Name what was refused, in front of the server's words."""
+    """Name the refused request, in front of the server's words."""
     if subject.startswith(("$KV.", "$O.")):
-        # Objects are stored under names that nobody typed.
+        # Objects are stored under generated names.
         bucket, _, key = subject.partition(".")[2].partition(".")
         return f"{bucket} > {key}: " if subject.startswith("$KV.") else f"object store {bucket}: "
     if subject:

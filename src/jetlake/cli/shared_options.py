@@ -15,7 +15,7 @@ __all__ = ["SharedCommand", "SharedGroup", "shared_options"]
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep what was typed; the place that is nearer to the command is read later and wins."""
+    """Keep the typed value; the option nearer to the command is read later and wins."""
     if value is not None:
         assert param.name is not None
         typed_settings(ctx)[param.name] = value

@@ -1,6 +1,6 @@
 """The accounts of a server with users, watched by the server itself from its start, whether anybody logs in or not.
 
-Nobody sees what is read here: it is read from the engine, past all permissions. The board of a session lists what its
+What is read here comes from the engine, past all permissions, and is not shown. The board of a session lists what its
 user may list, and takes from here only how those streams and consumers were before.
 """
 
@@ -38,7 +38,7 @@ class WatchedAccounts:
         self._server = server
         self._history = history
         self._timelines = Timelines()
-        # By account, the histories of those that are not watched yet.
+        # By account, the histories of accounts that are not watched yet.
         self._kept: dict[str, dict[str, Any]] = {}
         self._between_s = UNWATCHED_S
         for key, kept in (history.load() if history is not None else {}).items():
@@ -106,7 +106,7 @@ def _infos(jetstream: JetStream) -> Generator[None, None, list[tuple[StreamInfo,
         if stream is None:
             continue  # deleted since
         consumers: list[ConsumerInfo] = []
-        # As the API lists them: without those of the server itself, which feed mirrors.
+        # As the API lists them: without the server's own consumers, which feed mirrors.
         for consumer_name in (yield from stream.consumer_names.get()):
             if (consumer := stream.consumers.get(consumer_name)) is not None:
                 consumers.append(consumer.info())

@@ -1,4 +1,4 @@
-"""Catalogs of Iceberg tables, the embedded one and those of pyiceberg, and the addresses of tables in them."""
+"""Catalogs of Iceberg tables, the embedded one and pyiceberg's, and the addresses of tables in them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def table_name(folder: str) -> str:
 
 
 def open_catalog(which: str | Path) -> Catalog:
-    """Return a catalog: that of a file, or the one that pyiceberg's configuration describes under a name.
+    """Return a catalog: the one in a file, or the one that pyiceberg's configuration describes under a name.
 
     Raises:
         ConfigError: there is no such catalog, or it can't be reached.

@@ -282,7 +282,7 @@ class IcebergTable:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         facts = {COMPACTION: self.archive} if batch is None else {ARCHIVE: self.archive, BATCH: str(batch)}
-        # Data files never change, so what was rewritten for an attempt that was refused serves the next one.
+        # Data files never change, so a file rewritten for a refused attempt serves the next one.
         rewritten: dict[str, str | None] = {}
         added: list[str] = []
 
@@ -403,7 +403,7 @@ class IcebergTable:
         try:
             self._commit(replace)
         except ValidationException:
-            # Somebody has replaced or deleted one of these files meanwhile.
+            # Another writer has replaced or deleted one of these files meanwhile.
             system.delete_file(f"{root}/{path}")
             return 0
         return 1
@@ -486,7 +486,7 @@ def _facts_of(snapshot: Any) -> Mapping[str, str]:
 
 
 def ancestry(table: Table) -> Iterator[Any]:
-    """Yield the current snapshot and those that it was built upon, as far as the table knows them."""
+    """Yield the current snapshot and its ancestors, as far as the table knows them."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
@@ -557,7 +557,7 @@ def stream_files(table: Table, stream: str, *, only: bool = True) -> dict[str, i
     """Return the paths of the files that may hold messages of a stream, on the table's file system, with their sizes.
 
     Args:
-        only: leave out the files of streams that no archive of the table has, too; these are somebody else's rows.
+        only: leave out the files of streams that no archive of the table has, too; these rows belong to another writer.
     """
     others = neighbours(table, stream)
     found = {}

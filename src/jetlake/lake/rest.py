@@ -36,7 +36,7 @@ _ENDPOINTS = (
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 )
 Check = Callable[[str, str], Awaitable[bool]]
-"""Tells whether a name and a password are those of a user."""
+"""Returns whether a name and a password belong to a user."""
 
 
 def build_catalog_app(catalog: Any, check: Check | None = None, now_s: Callable[[], float] = time.monotonic) -> Any:
@@ -144,7 +144,7 @@ class _RestCatalog:
         return {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
 
     async def _metrics(self, request: Request) -> Response:
-        # Readers report how a scan went; nobody here needs it.
+        # Readers report how a scan went; the report is not used here.
         return Response(status_code=204)
 
 

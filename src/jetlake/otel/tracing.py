@@ -31,8 +31,8 @@ class Tracing:
     """Traces a client: give it to `jetlake.connect(…, tracing=Tracing())`.
 
     What is published carries the span's context in W3C headers. A handler runs in a span that is a child of the
-    publisher's; before it stands the delivery, from the moment when a stream stored the message. Whoever iterates over
-    messages instead writes `with tracing.handling(message):`.
+    publisher's; before it stands the delivery, from the moment when a stream stored the message. A program that
+    iterates over messages instead writes `with tracing.handling(message):`.
 
     Args:
         tracer_provider: makes the spans. Default: the global one.

@@ -58,7 +58,7 @@ class GarbageCollection:
     """Full garbage collections in quiet moments: each takes as long as the process has objects.
 
     Young objects are collected as ever. A busy server puts off the full collection until a million objects are new, or
-    a quarter of all. What comes and goes (consumers, connections, requests) leaves no cycles, and needs none.
+    a quarter of all. Short-lived objects (consumers, connections, requests) leave no cycles, and need none.
 
     Args:
         turns: returns how many turns the server's loop has had so far.

@@ -153,7 +153,7 @@ def _steps_to_prepare() -> Steps[None]:
     from jetlake.model.api import prepare_requests
 
     yield from prepare_requests()
-    gc.freeze()  # As what was loaded before: it lives as long as the process.
+    gc.freeze()  # Like everything loaded before, it lives as long as the process.
 
 
 def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:

@@ -394,7 +394,7 @@ def _new_config(
     *,
     ephemeral: bool,
 ) -> ConsumerConfig:
-    """Return the configuration of a new consumer: that of the file, and over it the options."""
+    """Return the configuration of a new consumer: the file's, with the options on top."""
     fields = given_fields(options)
     if deliver is not None:
         fields.update(deliver.fields)

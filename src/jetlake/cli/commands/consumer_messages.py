@@ -83,7 +83,7 @@ async def subscribe(
             messages: Any = await client.subscribe(info.config.deliver_subject, queue=info.config.deliver_group)
         else:
             handle = await js.consumer(stream, name)
-            # No more is asked for than is printed: what came ahead would count as a delivery.
+            # No more is requested than is printed: a message fetched ahead would count as a delivery.
             messages = handle.consume(group=group, max_messages=500, stop_after=count)
         received = 0
         async with messages as incoming:
@@ -99,7 +99,7 @@ async def subscribe(
 
 
 async def _answer_flow_control(client: Client, status: Message) -> None:
-    """Let a push consumer go on that waits for its reader; a heartbeat names where it waits."""
+    """Resume a push consumer that waits for its reader; a heartbeat names where it waits."""
     subject = status.reply or status.headers.get("Nats-Consumer-Stalled")
     if subject:
         await client.publish(subject)

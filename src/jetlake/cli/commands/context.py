@@ -232,7 +232,7 @@ def _is_readable(path: str) -> bool:
 
 
 async def _outcome(target: contexts.Target, timeout_s: float) -> str:
-    """Connect once; what came of it, `OK` or the reason."""
+    """Connect once, and return the result: `OK` or the reason."""
     try:
         async with asyncio.timeout(timeout_s), await Session.of_target(target, timeout_s).connect():
             return "OK"

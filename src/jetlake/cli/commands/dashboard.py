@@ -37,7 +37,7 @@ async def dashboard(
     from jetlake.dashboard.watching.collector import Collector, HistoryFile, connections_of, health_of, variables_of
     from jetlake.dashboard.watching.server_api import ServerApi
 
-    # Before anything is asked of the server: a port that is taken is told at once.
+    # Before the first request to the server: a port that is taken is reported at once.
     listening = listen_on(listen, "127.0.0.1:8780")
     watching, is_public = await open_watching(session, login=login)
     async with watching as client:

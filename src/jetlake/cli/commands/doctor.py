@@ -1,4 +1,4 @@
-"""`jetlake doctor`: what somebody who helps would ask first, about this machine, this installation and the server."""
+"""`jetlake doctor`: the first questions of support, about this machine, this installation and the server."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Finding(msgspec.Struct, frozen=True):
     """One line of the report."""
 
     check: str
-    """What was looked at."""
+    """The name of the check."""
     state: State
     """Whether it is as it should be."""
     found: str
-    """What was found."""
+    """The finding."""
     advice: str = ""
     """What to do about it; empty when nothing has to be done."""
 

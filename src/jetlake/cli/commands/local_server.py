@@ -47,8 +47,8 @@ def run(
 ) -> None:
     """Run a server for development until Ctrl-C, with three users and a context for each.
 
-    NAME is the context of a user of account USER, NAME_service that of account SERVICE, and NAME_system that of the
-    system account. A second run with the same NAME keeps the passwords and the streams.
+    The contexts are NAME for a user of account USER, NAME_service for one of account SERVICE, and NAME_system for one
+    of the system account. A second run with the same NAME keeps the passwords and the streams.
     """
     folder = Path(store) if store else _folder(name)
     if clean and folder.exists():

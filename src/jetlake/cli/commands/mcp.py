@@ -28,7 +28,7 @@ async def mcp(session: Session, allow_changes: bool) -> None:
     except ImportError as error:
         raise ConfigError(f"the package mcp is too old ({error}): pip install 'jetlake[mcp]'") from None
 
-    _ = session.target  # A context that cannot be read ends the command: the model could not mend it.
+    _ = session.target  # A context that cannot be read ends the command: the model could not repair it.
     # A thread waits for the next line of standard input, and cannot be interrupted. Nothing has to be saved.
     signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
     tools = Tools(lambda: session.connect(stay=True), session.jetstream_of)

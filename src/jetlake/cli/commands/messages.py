@@ -106,7 +106,7 @@ async def pub(
     """Publish BODY (or standard input) to SUBJECT.
 
     BODY, SUBJECT and headers may contain the functions {{Count}}, {{TimeStamp}}, {{Unix}}, {{UnixNano}}, {{Time}},
-    {{ID}}, {{UUID}} and {{ Random MIN MAX }}, which makes a text of so many letters and digits.
+    {{ID}}, {{UUID}} and {{ Random MIN MAX }}, which makes a text of that many letters and digits.
     """
     if file is not None:
         if body is not None or headers or reply or atomic or validate or count != 1:
@@ -339,7 +339,7 @@ async def reply(
     """Answer requests on SUBJECT with BODY until Ctrl-C; without BODY with the request's own content.
 
     In BODY and the headers, {{Request}} is the content of the request, {{1}} the second token of its subject ({{0}} is
-    the first), {{Count}} the number of the request; the other functions are those of pub. With --command, the
+    the first), {{Count}} the number of the request; the other functions are pub's. With --command, the
     program's arguments may contain them, it gets the content on its standard input and in NATS_REQUEST_BODY, and the
     subject in NATS_REQUEST_SUBJECT; when it fails, the reply has the error headers of services.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 EXIT_TERMINATED = 143
-"""The pipeline was told to stop by SIGTERM, and did so cleanly."""
+"""The pipeline was stopped by SIGTERM, and ended cleanly."""
 
 _FOLLOW_RETRY_FOR = "24h"
 _PARTITIONED_BY = "date,subject:1"
@@ -51,7 +51,7 @@ def read_subjects(context: click.Context, parameter: click.Parameter, texts: tup
 
 @dataclasses.dataclass(frozen=True)
 class PipelineRun:
-    """How a pipeline is to be run, as it was typed."""
+    """How to run a pipeline, as it was typed."""
 
     session: Session
     master: str
@@ -139,7 +139,7 @@ def pipeline_options(*, follows: bool = True) -> Callable[[Callable[..., None]],
     """Return the shared options; the command gets a `PipelineRun` in their place.
 
     Args:
-        follows: whether the pipeline can go on with what comes (`--follow`).
+        follows: whether the pipeline can follow new messages (`--follow`).
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -68,7 +68,7 @@ async def add(
 ) -> None:
     """Add the schema in FILE, or the next version of it, for messages of STREAM on SUBJECT.
 
-    Backward: the new version reads the payloads of the one before. Forward: the one before reads those of the new
+    Backward: the new version reads the payloads of the one before. Forward: the one before reads payloads of the new
     version. Full: both.
     """
     kind, content = _content(file, format_name)

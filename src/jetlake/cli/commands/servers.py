@@ -1,6 +1,6 @@
 """`jetlake server ls`, `ping`, `request`, `watch`, `graph`, `account`, `config`, `cluster`: all servers at once.
 
-They ask the system account. `mappings` asks nobody.
+They ask the system account. `mappings` sends no request.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def _check(
 async def _of_subjects(
     client: Client, subjects: tuple[str, ...], queue: str, says: bool
 ) -> AsyncIterator[AsyncIterator[Message]]:
-    """Subscribe; yields the messages of all subjects as they come."""
+    """Subscribe; yields the messages of all subjects as they arrive."""
     waiting: asyncio.Queue[Message] = asyncio.Queue(_WAITING_MAX)
     single = await client.subscribe(subjects[0], queue=queue) if len(subjects) == 1 else None
     for subject in subjects if single is None else ():
@@ -269,7 +269,7 @@ async def _of_stream(
         filters: dict[str, Any] = {"filter_subjects": list(subjects)} if subjects else {}
         consumer: Any = await handle.create_or_update_consumer(start.durable, durable=True, **fields, **filters)
         info = await consumer.info()
-        # No more is asked for than is printed: what came ahead would count as a delivery.
+        # No more is requested than is printed: a message fetched ahead would count as a delivery.
         reading = consumer.consume(stop_after=count or None)
     else:
         consumer = handle.ordered(filter_subjects=subjects or None, **fields)
@@ -308,7 +308,7 @@ async def _not_ignored(messages: AsyncIterator[Message], ignored: tuple[str, ...
 
 
 async def _until(messages: AsyncIterator[Message], count: int, wait_s: float | None) -> AsyncIterator[Message]:
-    """Yield so many messages, or until none comes for so long; 0 and None mean no end."""
+    """Yield up to `count` messages, or until none arrives for the time given; 0 and None mean no end."""
     number = 0
     with suppress(TimeoutError):
         while number != count or not count:
@@ -333,7 +333,7 @@ async def _print_all(messages: AsyncIterator[Message], shown: Shown, *, ack: boo
 
 
 async def _answer_flow_control(message: Message) -> None:
-    """Let a push consumer go on that waits for its reader."""
+    """Resume a push consumer that waits for its reader."""
     if message.reply:
         message.respond()
 

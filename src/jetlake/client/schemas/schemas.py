@@ -1,6 +1,6 @@
 """The schemas of an account's payloads, in a key-value bucket that every client can read.
 
-Each schema is a key, each of its versions a revision. A version is added only if nobody added another one since the
+Each schema is a key, each of its versions a revision. A version is added only if no other one was added since the
 one it was compared with: the write names that revision.
 """
 

@@ -78,7 +78,7 @@ class Standstill:
         """Whether it is known if the consumer is stuck: one that has work has to be watched for a while."""
 
     def take_over(self, other: Standstill) -> None:
-        """Go on where another watch of the same consumer is."""
+        """Continue where another watch of the same consumer is."""
         self._place, self._since_s = other._place, other._since_s
         self.seconds, self.is_known = other.seconds, other.is_known
 

@@ -52,7 +52,7 @@ PIPELINES_MAX = 64
 FINDINGS_MAX = 10
 """How many findings are shown, the worst first, beside the number of all."""
 COMPARISONS_MAX = 20
-"""How many samples are compared with those of a board that saw more before, to take over its sums."""
+"""How many samples are compared with the samples of a board that saw more before, to take over its sums."""
 SHARES_MAX = 5
 """How many streams and consumers are drawn beside each other, those with the most."""
 FLOW_MIN = 0.05
@@ -149,7 +149,7 @@ class Board:
 
     Args:
         histories: what an earlier run dumped of its timelines, by stream and consumer.
-        before: a board that has watched the same account for longer. What is seen here for the first time goes on
+        before: a board that has watched the same account for longer. What is seen here for the first time continues
             from there.
         timelines: where the room for timelines comes from, when several boards share it.
 
@@ -240,7 +240,7 @@ class Board:
         self._denials.pop(stream, None)
 
     def observe_totals(self, time_s: float, gap_s: float = math.inf) -> None:
-        """Record the sums of what was observed: once a sample, when all of it is."""
+        """Record the sums of the observed values: once a sample, when all of it is."""
         if not self._has_totals:
             self._has_totals = True
             kept = self._histories.pop(_TOTALS, None)

@@ -51,7 +51,7 @@ class Collector:
         health: gives what `/healthz` says, the same.
         variables: gives what `/varz` says, the same.
         history: where the history is kept from one run to the next; None = nowhere.
-        before: a board of the same account that has been fed for longer, from which this one goes on.
+        before: a board of the same account that has been fed for longer, which this one continues.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class Totals:
     def observe(
         self, streams: Iterable[StreamRow], consumers: Iterable[ConsumerRow], time_s: float, gap_s: float
     ) -> None:
-        """Add up the latest of each. A rate is known when that of one is."""
+        """Add up the latest of each. A rate is known when one of the rates is."""
         consumers = list(consumers)
         published = [row.published.known for row in streams if row.published.known is not None]
         delivered = [row.delivered.known for row in consumers if row.delivered.known is not None]
@@ -116,7 +116,7 @@ class StreamRow:
         self.series = _Series(timelines, ("published", "messages"))
 
     def take_over(self, other: StreamRow) -> None:
-        """Go on where another watch of the same stream is."""
+        """Continue where another watch of the same stream is."""
         self.published.take_over(other.published)
         self.flow = other.flow
         self.series.take_over(other.series)
@@ -177,7 +177,7 @@ class ConsumerRow:
         self.series = _Series(timelines, ("delivered", "acked", "pending", "redelivered"))
 
     def take_over(self, other: ConsumerRow) -> None:
-        """Go on where another watch of the same consumer is."""
+        """Continue where another watch of the same consumer is."""
         self.delivered.take_over(other.delivered)
         self.acked.take_over(other.acked)
         self.standstill.take_over(other.standstill)

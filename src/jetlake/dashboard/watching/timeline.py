@@ -182,7 +182,7 @@ class Timelines:
         return Timeline(long=is_long)
 
     def release(self, timeline: Timeline | None) -> None:
-        """Give back the room of a timeline that is no longer used."""
+        """Release the memory of a timeline that is no longer used."""
         if timeline is not None:
             self._left += 1
             self._long_left += timeline.is_long
@@ -215,7 +215,7 @@ class Rate:
         return self.known or 0.0
 
     def take_over(self, other: Rate) -> None:
-        """Go on where another watch of the same counter is."""
+        """Continue where another watch of the same counter is."""
         self._count, self._time_s, self.known = other._count, other._time_s, other.known
 
     def read(self, count: int, time_s: float, gap_s: float = math.inf) -> bool:

@@ -25,8 +25,8 @@ def development_server(app: Any, store_dir: str | os.PathLike[str] = "celery-dat
     """Let the workers of an app bring the server along: the first one starts `jetlake serve`, and stops it at its end.
 
     A worker that finds a server at the broker's address uses it and starts none. The server runs in a process of its
-    own; one whose worker was killed goes on, and the next worker finds it. For production run `jetlake serve` as a
-    service, or a nats-server cluster.
+    own; one whose worker was killed keeps running, and the next worker finds it. For production run `jetlake serve` as
+    a service, or a nats-server cluster.
 
     Args:
         app: the Celery app, whose broker is `jetstream://localhost:PORT`.

@@ -1,11 +1,11 @@
-"""Takes tasks from the consumers of queues, the highest priority first, and keeps those that a worker holds.
+"""Takes tasks from the consumers of queues, the highest priority first, and keeps the ones that a worker holds.
 
 Always true:
 
 - Everything here runs on the loop of the blocking client, except `held`, to which any thread adds and from which any
   thread removes.
 - A pull that waits (one per consumer, for `_PULL_S` seconds at most) may outlive the call that began it. A message
-  that it brings when nobody takes any is given back to the queue at once: no worker sits on a task it has no room for.
+  that it brings when no worker asks for one returns to the queue at once: no worker sits on a task it has no room for.
 - The ack wait of a held message is extended three times per ack wait: a task may run for hours, and the tasks of a
   worker that was killed go to another one after a single ack wait.
 """
@@ -82,7 +82,7 @@ class Puller:
 
         Args:
             levels: where to look, the most urgent first.
-            limit: at most so many tasks.
+            limit: the most tasks to return.
             wait_s: how long to wait; none may have come.
 
         Raises:
@@ -147,7 +147,7 @@ class Puller:
         if self._arrived or self._failed is not None:
             self._news.set()
         elif level.consumer not in self._pulling:
-            # The pull expired, and somebody still waits.
+            # The pull expired, and a worker still waits.
             self._pulling.add(level.consumer)
             self._keep(self._pull(level))
 

@@ -389,7 +389,7 @@ class Transport(virtual.Transport):
                 description=f"Celery's queue {queue}",
             )
         except StreamNameInUseError:
-            stream = self.jetstream.stream(name)  # Somebody has changed its configuration, which is kept.
+            stream = self.jetstream.stream(name)  # Its configuration was changed by hand, and is kept.
         levels = []
         for step in sorted(queues.priority_steps, reverse=True):
             consumer = stream.create_or_update_consumer(
@@ -452,7 +452,7 @@ class Transport(virtual.Transport):
         return raw
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver what comes; wait for it, and for room under the prefetch limit.
+        """Deliver messages as they arrive; wait for them, and for room under the prefetch limit.
 
         Raises:
             TimeoutError: nothing came in time.

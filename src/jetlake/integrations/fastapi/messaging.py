@@ -6,7 +6,7 @@ Always true:
 - A message is acknowledged after its handler has returned. At shutdown no further messages are taken, handlers that run
   are awaited for `drain_timeout` seconds, and messages that no handler has begun go back to the server.
 - A worker that ends for a reason other than the shutdown is logged and started again, so that a consumer that was
-  deleted and created anew, or a server that was away for long, needs no restart of the application.
+  deleted and recreated, or a server that was away for long, needs no restart of the application.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Messaging:
         options: further options of `jetlake.connect`.
 
     Attributes:
-        servers: the addresses that the next start connects to; a test sets that of its own server.
+        servers: the addresses that the next start connects to; a test sets its own server's address.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def encode(value: Any) -> str:
 
 
 def shorten(value: Any) -> Any:
-    """Return plain data with long texts and long lists cut; what was cut says so."""
+    """Return plain data with long texts and long lists cut; a cut value says so."""
     if isinstance(value, str) and len(value) > _TEXT_MAX:
         return f"{value[:_TEXT_MAX]}… ({len(value)} characters)"
     if isinstance(value, dict):

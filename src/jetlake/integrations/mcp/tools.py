@@ -270,7 +270,7 @@ class Tools:
 
 
 def build(tools: Tools, describe: Describe, *, allow_changes: bool) -> MCPServer:
-    """Return a server with the tools that read, and with `allow_changes` those that change something too."""
+    """Return a server with the tools that read, and with `allow_changes` the tools that change something too."""
     server: MCPServer = MCPServer("jetlake", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     reads = (
         tools.account,

@@ -1,4 +1,4 @@
-"""Cipher suites of TLS 1.2: the names of the standard, as in a configuration, and those of OpenSSL."""
+"""Cipher suites of TLS 1.2: the names of the standard, as in a configuration, and the names of OpenSSL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jetlake.server.config.section import Section
 
 __all__ = ["read_cipher_suites"]
 
-# Those of TLS 1.3 are always on, as in nats-server.
+# The suites of TLS 1.3 are always on, as in nats-server.
 _NAMES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",

@@ -1,4 +1,4 @@
-"""The options of leaf nodes: the hubs that a server dials, and the listener for those that dial it."""
+"""The options of leaf nodes: the hubs that a server dials, and the listener for leaf nodes that dial it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class LeafRemote(Struct, frozen=True, kw_only=True):
     no_randomize: bool = False
     """URLs are tried in their order."""
     ignore_discovered_servers: bool = False
-    """Only the URLs above are dialled, not those that the hub tells of."""
+    """Only the URLs above are dialled, not the ones that the hub announces."""
     dial_timeout_s: float = 1.0
     first_info_timeout_s: float = 1.0
 
@@ -110,18 +110,18 @@ class LeafListen(Struct, frozen=True, kw_only=True):
     port: int = LEAF_PORT
     """0 or -1 = any free port."""
     advertise: str = ""
-    """The address that leaf nodes are told; empty = the one that they connected to."""
+    """The address announced to leaf nodes; empty = the one that they connected to."""
     tls: TlsOptions | None = None
     users: tuple[User, ...] = ()
-    """The only users of leaf nodes; none = those of the server."""
+    """The only users of leaf nodes; none = the server's users."""
     account: str = ""
-    """The account of leaf nodes without credentials; empty = that of clients without credentials."""
+    """The account of leaf nodes without credentials; empty = the account of clients without credentials."""
     auth_timeout_s: float | None = None
-    """None = that of clients."""
+    """None = the setting for clients."""
     min_version: str = ""
     """The oldest nats-server that may join; empty = any."""
     isolate: bool = False
-    """Leaf nodes are told nothing of each other's interest."""
+    """The interest of one leaf node is not announced to the others."""
 
     def __post_init__(self) -> None:
         if not -1 <= self.port <= 65535:

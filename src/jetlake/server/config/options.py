@@ -60,7 +60,7 @@ class ResponsePermission(Struct, frozen=True, kw_only=True):
     """Permission to publish to the reply subject of a received message."""
 
     max: int = 1
-    """So many answers to each; negative = any number."""
+    """The most answers to each request; negative = any number."""
     expires_s: float = 120.0
     """For so long after the message; 0 or negative = for ever."""
 
@@ -100,7 +100,7 @@ class JetStreamLimits(Struct, frozen=True, kw_only=True):
     storage_max_stream_bytes: int = -1
     max_bytes_required: bool = False
     tiers: tuple[tuple[str, JetStreamLimits], ...] = ()
-    """The limits of streams with so many replicas, by `R1`, `R3` and so on; then the others do not count."""
+    """The limits by a stream's number of replicas, `R1`, `R3` and so on; then the others do not count."""
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
@@ -195,11 +195,11 @@ class WebSocketOptions(Struct, frozen=True, kw_only=True):
     token_cookie: str = ""
     jwt_cookie: str = ""
     user: User | None = None
-    """The only user of this listener; None = those of the server."""
+    """The only user of this listener; None = the server's users."""
     token: Secret | None = None
-    """The token of this listener; None = that of the server."""
+    """The token of this listener; None = the server's token."""
     no_auth_user: str = ""
-    """The user of clients without credentials; empty = that of the server."""
+    """The user of clients without credentials; empty = the server's setting."""
     auth_timeout_s: float | None = None
     ping_interval_s: float | None = None
 
@@ -332,7 +332,7 @@ class Options(Struct, frozen=True, kw_only=True):
     users: tuple[User, ...] = ()
     accounts: tuple[AccountOptions, ...] = ()
     mappings: tuple[MappingOptions, ...] = ()
-    """Those of the account of servers without any."""
+    """The mappings of `$G`, the account of servers without accounts."""
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT
     operators: OperatorOptions | None = None
@@ -341,11 +341,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """The service that decides who may connect; None = this configuration decides."""
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
-    """With `tls`: clients may also go on in the clear."""
+    """With `tls`: clients may also continue in the clear."""
     websocket: WebSocketOptions | None = None
     """None = no WebSocket."""
     leafnodes: LeafOptions = LeafOptions()
-    """The hubs that the server joins as a leaf node, and the listener for those that join it."""
+    """The hubs that the server joins as a leaf node, and the listener for leaf nodes that join it."""
 
     # JetStream
     jetstream: JetStreamOptions | None = None

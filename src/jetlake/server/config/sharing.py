@@ -49,7 +49,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     latency: LatencyOptions | None = None
     """The service's latency is measured."""
     allow_trace: bool = False
-    """Whoever traces a request learns which clients of this account it reached."""
+    """A client that traces a request learns which clients of this account it reached."""
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
@@ -66,11 +66,11 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     share: bool = False
     """Requests tell the service who asks: address, user and client; otherwise only the account."""
     allow_trace: bool = False
-    """Whoever traces a message of the stream learns which clients of this account it reached."""
+    """A client that traces a message of the stream learns which clients of this account it reached."""
 
 
 class TraceOptions(Struct, frozen=True, kw_only=True):
-    """Which messages of an account are traced without asking for it, besides those that name a destination."""
+    """Which messages of an account are traced without asking for it, besides messages that name a destination."""
 
     destination: str
     """Where the reports go."""

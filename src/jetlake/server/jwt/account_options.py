@@ -25,7 +25,7 @@ __all__ = ["Outcome", "is_revoked", "make_options"]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The options of all accounts, what was left out of them, and until when they hold."""
+    """The options of all accounts, the tokens that were left out, and until when the options hold."""
 
     accounts: tuple[AccountOptions, ...]
     refused: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ def _may_sign(account: AccountClaims, key: str) -> bool:
 
 
 def is_revoked(revocations: Map[str, int] | None, subject: str, issued_s: int) -> bool:
-    """Return whether what was signed about a key at that time is void."""
+    """Return whether a token about a key, issued at that time, is revoked."""
     return bool(revocations) and any(
         issued_s <= revocations[key] for key in ("*", subject) if revocations is not None and key in revocations
     )

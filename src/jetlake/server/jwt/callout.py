@@ -65,7 +65,7 @@ class CalloutService:
     Args:
         keys: the server's.
         accounts: where the services listen.
-        flush: has what was published go out.
+        flush: writes published messages to the socket.
     """
 
     def __init__(self, keys: ServerKeys, accounts: AccountTable, clock: Clock, flush: Callable[[], None]) -> None:
@@ -91,7 +91,7 @@ class CalloutService:
             may_answer: whether who signed an answer may do so.
 
         Raises:
-            TokenError: the service refuses the client, nobody listens, or the answer is not to be trusted.
+            TokenError: the service refuses the client or does not answer, or its answer cannot be trusted.
         """
         user = KeyPair.create(USER)
         home = self._accounts.get_or_create(account)

@@ -5,7 +5,7 @@ What always holds:
 - A token with an earlier time of issue never replaces a later one: an old token that is sent again cannot bring back a
   user or an import that the new one revokes.
 - A change is on disk before it is in force, and in force before it is confirmed.
-- Expiry needs nobody: the moment of the next one is a timer.
+- Tokens expire without a request: a timer fires at the next expiry.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Operators:
 
     Args:
         options: the options of the server.
-        log: is told what is refused.
+        log: gets each refused token, with the reason.
 
     Attributes:
         accounts: the claims of each account, by public key.

@@ -36,7 +36,7 @@ def fill_template(
 ) -> UserLimits:
     """Return what the user of a signing key with a scope may do: the template, with its placeholders filled in.
 
-    The user's own token says who it is and nothing else; whoever holds the signing key chooses name and tags of its
+    The user's own token says who it is and nothing else; the holder of the signing key chooses name and tags of its
     users, so these fill single tokens of a subject and never become wildcards.
 
     Raises:
@@ -71,7 +71,7 @@ class _Filler:
         allow = [subject for pattern in permission.allow for subject in self._fill(pattern, is_deny=False)]
         deny = [subject for pattern in permission.deny for subject in self._fill(pattern, is_deny=True)]
         if permission.allow and not allow:
-            deny.append(">")  # Where nothing is left of what was allowed, all would be.
+            deny.append(">")  # Without any allowed subject, every subject would be allowed.
         return Permission(allow=tuple(allow), deny=tuple(deny))
 
     def _fill(self, pattern: str, *, is_deny: bool) -> list[str]:
@@ -143,7 +143,7 @@ def permits_type(limits: UserLimits, connection_type: str) -> bool:
 
 
 def check_source(limits: UserLimits, host: str) -> bool:
-    """Return whether the user may connect from this address; an address or network that is none lets nobody in."""
+    """Return whether the user may connect from this address; an invalid address or network refuses everyone."""
     networks = limits.networks()
     if not networks:
         return True

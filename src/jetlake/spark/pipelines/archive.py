@@ -214,7 +214,7 @@ class Archive:
             is_new = sink.add(arranged, batch)
             if is_new:
                 self._count_odd(run, odd.get["messages"])
-            # Of rows that were aside, nobody knows any more whether some were refused.
+            # Whether some of the rows set aside were refused is not recorded.
             if refused is not None and (not is_new or odd.get["refused"]):
                 refused.add(self._refused(frame), batch)
                 run.facts["rejected"] = f"messages whose payloads do not fit are in {self.rejects}"

@@ -5,7 +5,7 @@ commit, which records the batch. Newest is what has the highest sequence, and ba
 repeated after a crash is known by the table or writes the same rows again.
 
 The stream need not have a marker for a key that is gone: values expire, and markers are purged. So the keys of the
-table are compared with those of the bucket at the beginning and the end of every run, and while it goes on after every
+table are compared with the bucket's at the beginning and the end of every run, and during it after every
 `every` batches: a key of the table that the bucket has not any more was deleted since, for the table was read first.
 """
 

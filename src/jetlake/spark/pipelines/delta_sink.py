@@ -210,7 +210,7 @@ def held_versions(known: int, entries: Sequence[Mapping[str, Any]]) -> frozenset
     """Return the versions, from the known one on, whose rows are a part of the table as it is now.
 
     A table that is restored to an older version keeps its transactions, so that they say that every batch is there.
-    Rows that somebody deletes, and files that somebody puts together, are the owner's business.
+    Rows deleted and files compacted by others are the table owner's business.
 
     Args:
         entries: the table's history from that version on, in order.

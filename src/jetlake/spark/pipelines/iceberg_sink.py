@@ -306,7 +306,7 @@ def _cut(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any
 def read_iceberg(spark: SparkSession, address: TableAddress, columns: StructType, stream: str) -> DataFrame:
     """Return the messages of an archive in a table: its files are Parquet, listed by the current snapshot.
 
-    Rows of the table's other archives are left out; those that no archive has written are there.
+    Rows of the table's other archives are left out; rows that no archive has written are included.
     """
     table = IcebergTable(address, "").require()
     paths = stream_files(table, stream, only=False)

@@ -83,7 +83,7 @@ class LakeLock:
     """The lock of one folder, once it is taken.
 
     Raises:
-        ConfigError: somebody else writes into the folder; names who.
+        ConfigError: another writer has the folder; names it.
     """
 
     def __init__(self, files: FileSystem, me: Writer, now_s: Callable[[], float] = time.time) -> None:
@@ -145,7 +145,7 @@ def locked(files: FileSystem, pipeline: str) -> Iterator[LakeLock]:
     """Hold the folder's lock for as long as the block runs.
 
     Raises:
-        ConfigError: somebody else writes into the folder; names who.
+        ConfigError: another writer has the folder; names it.
     """
     lock = LakeLock(files, this_writer(pipeline))
     done = threading.Event()
@@ -176,7 +176,7 @@ def claim_folder(files: FileSystem, owner: str) -> str:
         owner: the pipeline and its sink, for people to read.
 
     Raises:
-        ConfigError: the folder holds files of somebody else, or lies in the folder of another pipeline, whose readers
+        ConfigError: the folder holds files of another program, or lies in the folder of another pipeline, whose readers
             would find these files as well.
     """
     _require_outside(files)

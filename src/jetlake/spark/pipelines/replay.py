@@ -330,7 +330,7 @@ class Replay:
         """Return the sequences that the target holds from an earlier replay of the stream; None when there are none.
 
         Raises:
-            ConfigError: the target is the archived stream itself and still holds what was archived.
+            ConfigError: the target is the archived stream itself and still holds the archived messages.
         """
         if not target.messages or not stream:
             return None

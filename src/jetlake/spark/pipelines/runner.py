@@ -109,7 +109,7 @@ class Run:
         """Follow streaming queries until all have ended; one that fails ends the others.
 
         Args:
-            told: what to say of the query of that name that failed, without Spark's own words around it.
+            told: the error text for a failed query of that name, without Spark's own words around it.
 
         Raises:
             SparkError: a query failed.

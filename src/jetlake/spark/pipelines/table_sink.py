@@ -4,7 +4,7 @@ A batch is written aside by the tasks, its files are noted, and then the table t
 record says whether it has the batch, and a file of ours never does: a batch that is repeated is known to be done by the
 table, or finished from the files aside. A crash before the note leaves files that the repeated batch replaces; a crash
 after it leaves the rows there, when the stream may have lost their messages. Up to where the table was seen to be whole
-is noted as well, for a table that was taken back to an older version would have a hole.
+is noted as well, for a table that was restored to an older version would have a hole.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TableSink(ABC):
         """Add the rows of a batch, unless the table has them or they are aside already; says whether it computed them.
 
         Raises:
-            SparkError: the table is gone, was taken back to an older version, or somebody has changed its columns.
+            SparkError: the table is gone, was restored to an older version, or its columns were changed.
         """
         table = self.check()
         done = self._last_batch(table) if table is not None else None
@@ -79,7 +79,7 @@ class TableSink(ABC):
         """Return the table, after making sure that it holds every batch so far; None before the first one.
 
         Raises:
-            SparkError: it is gone, or was taken back to an older version.
+            SparkError: it is gone, or was restored to an older version.
         """
 
     @abstractmethod

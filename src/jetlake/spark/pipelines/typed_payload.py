@@ -22,7 +22,7 @@ from jetlake.spark.schema import avro_struct_ddl, ddl_of
 FORMATS = ("json", "avro", "protobuf")
 """How payloads may be written."""
 _INFERRED_FROM = 10_000
-# Types, each with those that hold all of its values.
+# Types, each with the types that hold all of its values.
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),

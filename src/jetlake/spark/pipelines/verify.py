@@ -119,7 +119,7 @@ class Verify:
             return
         files = FileSystem(run.spark, self.target)
         if self.repair:
-            # Nobody may be about to commit them.
+            # No writer may be about to commit them.
             run.closing.enter_context(locked(files, self.name))
         table = IcebergTable(described_address(self.target, described), str(described["id"]))
         found = table.load()
@@ -176,11 +176,11 @@ class Verify:
 
 
 def _count_faults(counts: Mapping[str, int], before: Record | None, after: Record | None) -> list[str]:
-    """Return what is wrong by the archive's own count of its messages, for those that the stream no longer has.
+    """Return what is wrong by the archive's own count of its messages, for messages that the stream no longer has.
 
     Args:
         counts: how many messages have each verdict.
-        before: the record before the files were listed: so many are there at least.
+        before: the record before the files were listed: at least that many are there.
         after: the record after that: more are not there.
     """
     if before is None or after is None:

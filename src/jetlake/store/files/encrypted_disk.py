@@ -6,7 +6,7 @@ Invariants:
   is byte `4096 + n` of the file. A torn write, a lost sector or a flipped bit therefore damages what it damages in the
   clear, and nothing beside it; an append never writes a byte again that was safe before.
 - The bytes are encrypted by a stream cipher, with a key of their own for each file, made from the store's key and a
-  random nonce in the header. What was cut off and is written again gets another nonce: no two messages share a
+  random nonce in the header. Bytes that are cut off and written again get another nonce: no two messages share a
   keystream. Only what the store overwrites in place does: numbers of its mark, and the bytes that erase a message.
 - A block of sixteen aligned bytes that are all zeros was never written: a hole, and zeros for the store too, which
   makes files longer before it writes and finds the end of a log by the zeros that follow. A block is written as a
@@ -18,7 +18,7 @@ Invariants:
              0        2048      4096
     file     | header | header | ciphertext …          header: magic, version, cipher, turn, (from, nonce) …, hash
 
-Hashes of the store detect accidents. Whoever can write to the disk may still change a message whose text is known.
+Hashes of the store detect accidents. A person who can write to the disk may still change a message whose text is known.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Handle:
 
 
 class EncryptedDisk:
-    """A `Disk` on another one, whose files it encrypts; names, sizes and times are those of the other.
+    """A `Disk` on another one, whose files it encrypts; names, sizes and times are the other's.
 
     Args:
         disk: holds the ciphertext.
@@ -175,7 +175,7 @@ class EncryptedDisk:
             # What is written next begins a new file: with another nonce.
             self.disk.truncate(handle, 0)
             if state.header is not None:
-                state.header.spans = []  # Other handles must not go on with it.
+                state.header.spans = []  # Other handles must not continue with it.
             state.header, state.end = None, -1
             return
         header = self._header_of(handle) or self._begin(handle, state)
@@ -301,7 +301,7 @@ class EncryptedDisk:
         """Write with another nonce from this byte on; the bytes behind it are about to be cut off.
 
         The header goes first: a crash in between leaves bytes behind the cut that mean nothing, and never a cut file
-        that goes on with the old nonce.
+        that continues with the old nonce.
         """
         spans = [span for span in header.spans if span[0] < start]
         if len(spans) < _SPANS_MAX:
@@ -323,7 +323,7 @@ class EncryptedDisk:
             self.disk.write(handle, self._crypt(header, bytes(end - start), start), HEADER_BYTES + start)
 
     def _fill_last(self, handle: int, header: _Header, size: int, end: int) -> None:
-        """Write zeros of the store from the end of a file to that of its block, or to `end`, unless that is a hole."""
+        """Write zeros of the store from the end of a file to its block's, or to `end`, unless that is a hole."""
         start = size - size % _BLOCK
         if start < size and not self._is_hole(handle, start, size):
             self._fill(handle, header, size, min(start + _BLOCK, end))

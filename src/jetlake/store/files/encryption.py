@@ -1,7 +1,7 @@
 """Opening an encrypted store: the keyring, and the files that were written before the store had one.
 
-A store that is to be encrypted from now on gets its keyring first. Then each of its files is written anew, encrypted,
-and put in the place of the other; a crash in between leaves some of either kind, and the next start goes on.
+A store in the clear gets its keyring first. Then each of its files is rewritten, encrypted,
+and replaces the old file; a crash in between leaves some of either kind, and the next start continues.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _encrypt(disk: Disk, encrypted: EncryptedDisk, path: Path) -> bool:
     if not disk.is_file(path) or encrypted.is_encrypted(path):
         return False  # An unfinished file may have been the place of a copy meanwhile.
     if path.name.endswith(ASIDE_SUFFIX):
-        disk.remove(path)  # It was never finished, and nobody was told of it.
+        disk.remove(path)  # It was never finished, and nothing refers to it.
         return False
     aside = path.with_name(path.name + ASIDE_SUFFIX)
     source, target = disk.open(path), encrypted.open(aside, create=True)

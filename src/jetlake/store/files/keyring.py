@@ -1,8 +1,8 @@
-"""The key of an encrypted store: a random one, sealed by that of the configuration, in a file that stands there twice.
+"""The key of an encrypted store: a random one, sealed by the configuration's key, in two copies of a file.
 
 Invariants:
 
-- The files of the store are encrypted by a random key, which never changes. A rotation seals that key anew, and no
+- The files of the store are encrypted by a random key, which never changes. A rotation seals that key again, and no
   other file is written.
 - A key that opens neither file changes nothing.
 - Both files are replaced atomically, one after the other: a crash in between leaves one that the old key opens and one
@@ -37,10 +37,10 @@ class Keyring(msgspec.Struct, kw_only=True):
     """A keyring's file.
 
     Attributes:
-        cipher: the cipher that sealed the key, and that of new files.
+        cipher: the cipher that sealed the key, and the cipher of new files.
         salt, cost: how the key of the configuration becomes the one that seals.
         sealed: nonce, ciphertext and tag of the store's key.
-        is_whole: whether all files of the store are encrypted; a start goes on with the others.
+        is_whole: whether all files of the store are encrypted; a start encrypts the rest.
     """
 
     version: int = _VERSION
@@ -105,7 +105,7 @@ def has_keyring(disk: Disk, folder: Path) -> bool:
 def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: str) -> OpenKeyring | None:
     """Open the keyring of a store; None when there is none.
 
-    Where the previous key opens it, or one of its files is missing, stale or damaged, both are written anew.
+    Where the previous key opens it, or one of its files is missing, stale or damaged, both are rewritten.
 
     Args:
         secret: the key of the configuration.

@@ -1,8 +1,8 @@
 """The disk of Windows, where no file is renamed or removed while it is open.
 
-A handle of this disk is a number of its own. The file behind it is closed while its name, or that of a directory above
-it, changes, and opened again by its new name when the handle is used next. So the store renames and removes what it
-holds open, as it does everywhere. A handle of a file that was removed or replaced gives an error from then on.
+A handle of this disk is a number of its own. The file behind it is closed while its name, or a directory's above it,
+changes, and opened again by its new name when the handle is used next. So the store renames and removes what it holds
+open, as it does everywhere. A handle of a file that was removed or replaced gives an error from then on.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Applicant(Struct, frozen=True, kw_only=True):
 
 
 class Arbiter(Protocol):
-    """Somebody beside the configuration who decides about a client: a service, or a function."""
+    """A party beside the configuration that decides about a client: a service, or a function."""
 
     async def decide(self, applicant: Applicant) -> Identity | None:
         """Return who the client is; None = it is refused. The caller bounds the time."""
@@ -79,7 +79,7 @@ class Arbiter(Protocol):
 
 
 class Authentication(Protocol):
-    """The check of credentials as connections know it; the attributes are those of `Authenticator`."""
+    """The check of credentials as connections know it; the attributes are `Authenticator`'s."""
 
     required: bool
     default: Identity | None

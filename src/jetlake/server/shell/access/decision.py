@@ -1,4 +1,4 @@
-"""A decision about one client by somebody beside the configuration: bounded in time, and a refusal when it fails."""
+"""A decision about one client by a party beside the configuration: bounded in time, and a refusal when it fails."""
 
 from __future__ import annotations
 

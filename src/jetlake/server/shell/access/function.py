@@ -34,7 +34,7 @@ class ConnectRequest(Struct, frozen=True, kw_only=True):
     nkey: str = ""
     """The public key, whose owner has signed the server's nonce; empty when the client has none, or cannot sign."""
     jwt: str = ""
-    """A token that nobody has verified."""
+    """A token that was not verified."""
     name: str = ""
     """The name that the client gives itself."""
     lang: str = ""

@@ -181,7 +181,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """Take the bytes of the handshake that are to be sent, or the alert after an error."""
+        """Take the bytes of the handshake to send, or the alert after an error."""
         return self._outgoing.read()
 
     def certificate(self) -> Certificate | None:

@@ -111,7 +111,7 @@ class Handshake:
         self._entered = ""
 
     def detach(self) -> None:
-        """Let go of the TLS channel and the connection, which are gone."""
+        """Release the TLS channel and the connection, which are gone."""
         self._tls = None
         self._connection = GONE
 

@@ -6,7 +6,7 @@ What is always true:
 
 - Received bytes wait in the `Inbox` and are handled in shares, between which other connections have theirs. Reading is
   paused while the inbox holds anything, so that one read bounds it.
-- Frames are handled in the order of their bytes; those that have to wait (credentials are being checked, the time is
+- Frames are handled in the order of their bytes; frames that have to wait (credentials are being checked, the time is
   up) go back to the head of the inbox.
 - Frames to the peer leave in the order of `send`, gathered into one write for each turn of the loop. Deliveries pause
   above `_HIGH_WATER` unwritten bytes, publishers to the peer stall at three quarters of `max_pending`, and the peer is
@@ -249,7 +249,7 @@ class ConnectionReader:
         self._transport = transport
 
     def detach(self) -> None:
-        """Let go of the socket and the connection, which are gone, and of the buffers."""
+        """Release the socket and the connection, which are gone, and of the buffers."""
         self.start_over()
         self._connection = GONE
 
@@ -431,7 +431,7 @@ class ConnectionWriter:
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
 
     def detach(self) -> None:
-        """Let go of the socket and the connection, which are gone."""
+        """Release the socket and the connection, which are gone."""
         self._transport = self.encrypt = None
         self._subscriber = self._connection = GONE
 

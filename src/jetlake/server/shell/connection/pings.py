@@ -52,7 +52,7 @@ class PingTimer:
         self._timers.cancel(self._timer)
 
     def detach(self) -> None:
-        """Let go of the connection, which is gone."""
+        """Release the connection, which is gone."""
         self._connection = GONE
 
     def take_pong(self) -> None:

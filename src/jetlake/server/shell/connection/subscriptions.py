@@ -107,7 +107,7 @@ class ClientSubscriptions:
         self._engine_loop.work.begin(self._end(list(subscriptions.values()), self._subscriber))
 
     def detach(self) -> None:
-        """Let go of the connection, which is gone."""
+        """Release the connection, which is gone."""
         self._subscriber = GONE
 
     def _end(self, subscriptions: list[Subscription], subscriber: Subscriber) -> Steps[None]:
@@ -116,7 +116,7 @@ class ClientSubscriptions:
         for listener in list(self.end_listeners):
             listener.subscriber_ended(subscriber)
         if subscriber.congested:
-            # Deliveries that waited for it go on to the other subscribers of their subject.
+            # Deliveries that waited for it resume with the other subscribers of their subject.
             self._engine_loop.drained()
 
 

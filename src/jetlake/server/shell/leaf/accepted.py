@@ -2,7 +2,7 @@
 
 Nothing that a leaf node sends is acted on before its credentials are checked, and nothing that it sent in the clear
 where TLS is required. A leaf node that violates the permissions of its user is disconnected: a server that respects
-them, as told in the second INFO, never does.
+them, as announced in the second INFO, never does.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class AcceptedConnections:
         return [each for each in self.open() if each.link.account.name == account]
 
     def apply_settings(self) -> None:
-        """End the connections of users who are unknown after a reload, and the newest of those that are too many."""
+        """End the connections of users who are unknown after a reload, and the newest above the account's limit."""
         for each in list(self.all):
             each.reauthorize()
         for account in {each.link.account.name for each in self.open()}:
@@ -156,7 +156,7 @@ class AcceptedConnection(LeafConnection):
         if tls is not None and not self._is_encrypted():
             self._state = _State.SECURING
             assert self._transport is not None
-            self._transport.pause_reading()  # What comes next is for TLS.
+            self._transport.pause_reading()  # The next bytes are for TLS.
             self._expect_within(tls.timeout_s, self._time_out)
             self._engine_loop.start_task(self._secure())
         else:
@@ -396,7 +396,7 @@ class AcceptedConnection(LeafConnection):
         self.end("User Authentication Expired", reason="Authentication Expired")
 
     def _account_of(self, identity: Identity) -> str:
-        """Return the account of the leaf node; without credentials that of the listener, where it has one."""
+        """Return the account of the leaf node; without credentials the listener's, where it has one."""
         return self._table.listen.account or identity.account if not identity.kind else identity.account
 
     def _peer_info(self, identity: Identity) -> PeerInfo:

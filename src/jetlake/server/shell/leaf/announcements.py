@@ -1,6 +1,6 @@
 """Announcements: the interest of one account, counted, as the servers at the other ends of its links know it.
 
-Always true: a link is told the recipients on this server, and those behind every link that is no peer of it (see
+Always true: a link gets the recipients on this server, and the ones behind every link that is no peer of it (see
 `RemoteLink.peers`); what a server has announced is never announced back to it.
 
     hub A      hub B          links to hubs are peers: A is notified of nothing that B wants, as both may be one cluster
@@ -26,7 +26,7 @@ from jetlake.server.engine.routing.remote import Remote, RemoteLink
 __all__ = ["HUBS", "LOOP_PREFIX", "Announcements"]
 
 HUBS = "hubs"
-"""What `peers` is for all links to hubs; no cluster has this name, because those are told apart by a tuple."""
+"""What `peers` is for all links to hubs; no cluster has this name, because clusters are distinguished by a tuple."""
 LOOP_PREFIX = b"$LDS."
 
 Listener = Callable[[bytes, bytes, int], None]
@@ -38,7 +38,7 @@ class _Follower(Struct, frozen=True):
 
     listener: Listener
     is_isolated: bool
-    """It is told nothing of the other leaf nodes."""
+    """It gets nothing of the other leaf nodes' interest."""
 
 
 class Announcements:
@@ -111,7 +111,7 @@ class Announcements:
             del self._far[subject, queue]
         self._tell(subject, queue, change, source)
 
-    # Who is told
+    # Which links hear of an interest
 
     def follow(self, link: RemoteLink, listener: Listener, *, is_isolated: bool = False) -> None:
         """Call the listener with every change for this link from now on."""

@@ -29,7 +29,7 @@ _PAUSE_MAX_S = 30.0
 _DOUBLINGS_MAX = 16
 # How long the TLS handshake may take that only the hub or the URL asks for.
 _TLS_TIMEOUT_S = 2.0
-# The pause after errors that only people can mend.
+# The pause after errors that only people can repair.
 _LONG_PAUSE_S = 30.0
 _LASTING = ("loop detected", "same cluster name")
 

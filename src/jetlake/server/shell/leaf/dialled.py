@@ -100,7 +100,7 @@ class DialledConnection(LeafConnection):
             context, name = await loop.run_in_executor(None, self._dialer.tls_for, self._url)
             if self.closed:
                 return  # TLS on a transport that is closed never begins, and never ends.
-            self._reader.start_over()  # nothing that came in the clear is continued by what comes over TLS
+            self._reader.start_over()  # bytes over TLS continue nothing that came in the clear
             secured = await loop.start_tls(transport, self, context, server_hostname=name)
         except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
             self._refuse(f"TLS handshake error: {error}")

@@ -28,8 +28,8 @@ class LeafNodes:
         table: numbers all connections of the server, and knows whether it has room for one more socket.
 
     Attributes:
-        listener: accepts leaf nodes; None = nobody does.
-        sockets: the connections whose sockets are open, those that have ended and linger among them.
+        listener: accepts leaf nodes; None = leaf nodes are not accepted.
+        sockets: the connections whose sockets are open, ended ones that linger among them.
 
     Raises:
         ConfigError: credentials or certificates cannot be used.

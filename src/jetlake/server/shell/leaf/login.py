@@ -33,7 +33,7 @@ def encode_connect(
 
     Args:
         info: the hub's first INFO, whose nonce is signed.
-        name: the server's name, also that of its cluster of one: leaf nodes of one cluster do not hear each other.
+        name: the server's name, also the name of its cluster of one: leaf nodes of one cluster do not hear each other.
         headers: messages may have headers.
 
     Raises:

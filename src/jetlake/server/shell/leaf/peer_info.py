@@ -25,6 +25,6 @@ class PeerInfo(Struct, frozen=True, kw_only=True):
     exports: SubjectPermissions = SubjectPermissions()
     """What may be sent to it."""
     is_isolated: bool = False
-    """It asks to be told nothing of other leaf nodes."""
+    """It asks not to hear of other leaf nodes' interest."""
     is_hub: bool = False
     """It dialled this server, and is the hub of the connection all the same."""
