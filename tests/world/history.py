@@ -171,6 +171,7 @@ class History:
             machine.disk.capacity = None
             machine.disk.cut_at = None
             machine.sync_s = 0.004
+            machine.wall_offset_ns = 0
             for process in machine.processes:
                 process.resume()
         for server in self.servers:
@@ -200,6 +201,8 @@ class History:
         if left := [str(link) for link in links if not {end.process.machine for end in link.ends} <= machines]:
             raise BrokenPromiseError(f"connections of clients are left: {left}")
         for server in self.servers:
+            server.check_interest()
+        for server in self.servers:
             server.stop()
         self._wait("the servers' stop", lambda: all(server.has_ended() for server in self.servers))
         world.scheduler.sleep(1)
@@ -209,9 +212,8 @@ class History:
         for server in self.servers:
             if handles := server.machine.disk.open_handles():
                 raise BrokenPromiseError(f"{server.name} left {handles} files open")
-            left = list(server.process.ends)
-            if left:
-                raise BrokenPromiseError(f"{server.name} left sockets open: {left}")
+            if left := [*server.process.ends, *server.left_running()]:
+                raise BrokenPromiseError(f"{server.name} left behind: {left}")
 
 
 class ClientProcess:
@@ -237,14 +239,19 @@ class ClientProcess:
             try:
                 await self._work()
                 await asyncio.sleep(0.01)
-                left = asyncio.all_tasks() - {asyncio.current_task()}
-                if left:
-                    raise BrokenPromiseError(f"{self.name} left tasks behind: {left}")
+                self._check_nothing_is_left()
             except Exception as error:
                 self.error = error
             self.has_ended = True
 
         self.process.start_loop(run)
+
+    def _check_nothing_is_left(self):
+        """No task, timer or socket of the clients is left, since all of them were closed."""
+        timers = [timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()]
+        left = [*(asyncio.all_tasks() - {asyncio.current_task()}), *timers, *self.process.ends]
+        if left:
+            raise BrokenPromiseError(f"{self.name} left behind: {left}")
 
     def where(self):
         """Name the calls that its tasks wait in."""
@@ -395,6 +402,24 @@ def cut_power_within(history, random):
     history.ensure_up(server)
 
 
+def fail_reads_at_start(history, random):
+    """A server starts while the disk cannot read some configurations: their streams are set aside until a restart."""
+    server = random.choice(history.servers)
+    server.kill()
+    rate = random.choice((0.1, 0.5))
+
+    def fault(operation, path):
+        if operation == "read" and path.name.startswith("meta.") and random.random() < rate:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    server.machine.disk.fault = fault
+    server.start()
+    history.world.scheduler.sleep(random.choice((0.05, 1)))
+    server.machine.disk.fault = None
+    server.kill()
+    history.ensure_up(server)
+
+
 def jump_clock(history, random):
     machine = random.choice(history.servers).machine
     machine.wall_offset_ns += int(random.choice((-3600, -10, -0.5, 0.5, 3, 20)) * 1e9)
@@ -419,6 +444,7 @@ FAULTS = [
     slow_disk,
     fail_disk,
     cut_power_within,
+    fail_reads_at_start,
     jump_clock,
     fail_names,
 ]

@@ -7,6 +7,7 @@ it behaves as ever. The product is not changed: what is replaced is the standard
 import _thread
 import asyncio
 import builtins
+import collections.abc
 import fcntl
 import importlib.machinery
 import os
@@ -272,6 +273,45 @@ _MARK = re.compile(rb"^( +)# sometimes: (.+)$", re.MULTILINE)
 marks = set()
 """The rare states that the loaded modules have marks of."""
 
+
+# Sets of objects are in the order of their addresses: a seed would be another history in another memory
+
+_SET = re.compile(rb"^( +self\.\w+: set\[[A-Z].*\]) = set\(\)", re.MULTILINE)
+
+
+class _OrderedSet(collections.abc.MutableSet):
+    """What the product's sets of objects are in a world: in the order in which they were added."""
+
+    def __init__(self, items=()):
+        self._items = dict.fromkeys(items)
+
+    def __contains__(self, item):
+        return item in self._items
+
+    def __iter__(self):
+        return iter(self._items)
+
+    def __len__(self):
+        return len(self._items)
+
+    def add(self, item):
+        self._items[item] = None
+
+    def discard(self, item):
+        self._items.pop(item, None)
+
+    def update(self, items):
+        self._items.update(dict.fromkeys(items))
+
+    def difference_update(self, items):
+        for item in list(items):
+            self._items.pop(item, None)
+
+    def copy(self):
+        return _OrderedSet(self._items)
+
+
+builtins._OrderedSet = _OrderedSet
 _get_code = importlib.machinery.SourceFileLoader.get_code
 
 
@@ -281,10 +321,11 @@ def _get_marked_code(loader, name):
     path = loader.get_filename(name)
     data = loader.get_data(path)
     found = {mark.decode() for _, mark in _MARK.findall(data)}
-    if not found:
+    changed = _SET.sub(rb"\1 = _OrderedSet()", _MARK.sub(rb'\1_sometimes("\2")', data))
+    if changed == data:
         return _get_code(loader, name)
     marks.update(found)
-    return loader.source_to_code(_MARK.sub(rb'\1_sometimes("\2")', data), path)
+    return loader.source_to_code(changed, path)
 
 
 def _sometimes(name):

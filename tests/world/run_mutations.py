@@ -24,15 +24,15 @@ MUTATIONS = [
         "self._dirty or self._dirty.append(writer)",
         "a writer is not flushed",
     ),
-    ("server/shell/connection/reader.py", "inbox.put_back(unhandled)", "pass", "frames that wait are dropped"),
+    ("server/shell/connection/peer_connection.py", "inbox.put_back(unhandled)", "pass", "frames that wait are dropped"),
     (
-        "server/shell/connection/reader.py",
+        "server/shell/connection/peer_connection.py",
         "            self._transport.resume_reading()",
         "            pass",
         "a paused connection is not read again",
     ),
     (
-        "server/shell/connection/writer.py",
+        "server/shell/connection/peer_connection.py",
         "transport.write(data if self.encrypt is None else self.encrypt(data))",
         "transport.write(data[:-1] if len(data) > 60000 else data)",
         "a long write loses a byte",

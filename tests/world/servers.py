@@ -1,15 +1,19 @@
 """The servers of a world: the real shell, started and started again on what its machine's disk holds."""
 
+import asyncio
 import tempfile
 from functools import partial
 from pathlib import Path
 
 from jetlake.server.config.options import JetStreamOptions, Options
+from jetlake.server.engine.consumer import flow_control
+from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.server import Server
 from jetlake.store import stream_folder
 from jetlake.store.file_store import FileStore
 from jetlake.store.journal.file_journal import FileJournal
+from tests.world.book import BrokenPromiseError
 from tests.world.world import Process
 
 __all__ = ["ServerMachine", "make_files_small"]
@@ -26,6 +30,7 @@ def make_files_small(random):
         store.removals_per_step = 2
         return store
 
+    flow_control.WINDOW_START = random.choice((300, 3000))
     stream_folder.FileStore = open_store
     stream_folder.FileJournal = partial(FileJournal, grown_bytes=400)
 
@@ -83,8 +88,22 @@ class ServerMachine:
             await server.start()
             self.server = server
             await server.wait_stopped()
+            await asyncio.sleep(0.3)  # more than a socket lingers
 
         process.start_loop(serve)
+
+    def check_interest(self):
+        """Check that nobody's subscriptions are left of the clients that have gone."""
+        table = self.server.global_account._sublist
+        left = [each for each in table.items() if isinstance(each, Subscription) and each.subscriber.closed]
+        if left:
+            raise BrokenPromiseError(f"{self.name} has subscriptions of connections that have ended: {left}")
+
+    def left_running(self):
+        """Return the tasks and timers in the loop of a server that has stopped."""
+        (loop,) = self.process.loops
+        tasks = [] if loop.is_closed() else list(asyncio.all_tasks(loop))
+        return tasks + [timer for timer in loop._scheduled if not timer.cancelled()]
 
     def is_ready(self):
         return self.process is not None and self.process.is_alive and self.server is not None and self.server.running

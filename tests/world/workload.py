@@ -1,11 +1,13 @@
 """What clients do in a history: actors with weighted operations on streams that the history knows by name."""
 
 import asyncio
+import contextlib
 import itertools
 
 import jetlake
-from jetlake.errors import InvalidOptionError, JetlakeError
-from tests.world import changes, values
+from jetlake.errors import InvalidOptionError, JetlakeError, RequestTimeoutError
+from jetlake.model.enums import PriorityPolicy
+from tests.world import changes, jobs, values
 from tests.world.book import BrokenPromiseError, Publishes, Reads
 
 __all__ = ["Setup", "Worker"]
@@ -25,6 +27,7 @@ class Setup:
         self.ordered = []
         self.values = values.Values(self)
         self.changes = changes.Changes(self)
+        self.jobs = jobs.Jobs(self)
         self.edge = None
         self.stored = []
 
@@ -35,6 +38,7 @@ class Setup:
             await stream.create_consumer("workers", ack_wait=2, max_ack_pending=10_000)
             await self.values.create(js)
             await self.changes.create(js)
+            await self.jobs.create(js)
             if self.edge is not None:
                 await self.edge.create(js)
 
@@ -60,6 +64,7 @@ class Setup:
                     )
             await self.values.verify(js)
             await self.changes.verify(js)
+            await self.jobs.verify(js)
             if self.edge is not None:
                 await self.edge.verify(js)
 
@@ -75,17 +80,30 @@ class Setup:
         await ordered.delete()
         return read
 
-    async def drain(self, stream, name):
+    async def drain(self, stream, name, **options):
         """Take everything that a consumer still gives, acknowledge it, and return its sequences."""
         consumer = await stream.consumer(name)
         again = []
         deadline_s = asyncio.get_running_loop().time() + 100
         while (info := await consumer.info()).num_pending or info.num_ack_pending:
-            for message in await consumer.fetch(500, expires=1):
+            if consumer.config.priority_policy is PriorityPolicy.PINNED_CLIENT:
+                again += await self._drain_pinned(consumer)
+                continue
+            for message in await consumer.fetch(500, expires=1, **options):
                 again.append(message.metadata.stream_seq)
                 await message.ack_sync()
             if asyncio.get_running_loop().time() > deadline_s:
                 raise BrokenPromiseError(f"{name} makes no progress: {info}")
+        return again
+
+    async def _drain_pinned(self, consumer):
+        again = []
+        async with consumer.consume(group="g", max_messages=500, expires=5, idle_heartbeat=2) as messages:
+            with contextlib.suppress(RequestTimeoutError):
+                while True:
+                    message = await messages.next(8)
+                    again.append(message.metadata.stream_seq)
+                    await message.ack()
         return again
 
 
@@ -242,4 +260,5 @@ OPERATIONS = [
     (Worker.read_ordered, 1),
     *values.OPERATIONS,
     *changes.OPERATIONS,
+    *jobs.OPERATIONS,
 ]

@@ -7,7 +7,7 @@ import nats
 import pytest
 
 import jetlake.blocking
-from jetlake.errors import ApiError, BatchError, InvalidOptionError, WrongLastSequenceError
+from jetlake.errors import ApiError, BatchError, InvalidOptionError, NoRespondersError, WrongLastSequenceError
 
 
 @pytest.fixture
@@ -134,6 +134,13 @@ async def test_a_refused_message_of_a_fast_batch(js, stream, gaps):
             while True:
                 await fast.publish("b.a")
     assert [(number, error.err_code) for number, error in fast.refused] == [(2, 10071)]
+
+
+async def test_fast_publishing_where_there_is_no_stream(js):
+    fast = js.fast_publisher()
+    await fast.publish("nowhere.1")
+    with pytest.raises(NoRespondersError, match=r"nowhere\.1"):
+        await fast.commit()
 
 
 async def test_fast_publishing_where_it_is_not_allowed(js):

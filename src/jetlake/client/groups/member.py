@@ -419,6 +419,7 @@ class _Handling:
         """
         now = asyncio.get_running_loop().time()
         if self._member._max_ack_pending == 1 and now - self._sure_at > self._ack_wait_s / 2:
+            # sometimes: a member asks whether a message is its own
             try:
                 await message.in_progress_sync(timeout=self._ack_wait_s)
                 info = await self._member._consumer_info()

@@ -210,6 +210,7 @@ class Migration:
     async def _copy_bulk(self, stream: Stream, copy: Stream | None) -> Stream:
         """Copy the current messages of the stream, while it is in use."""
         if copy is not None and is_complete(copy.config) and await Tail(stream, copy, self._target.api).is_equal():
+            # sometimes: a migration resumes with the existing copy
             self._tell("resuming with the existing copy")
             return copy
         copy = await self._restore(stream, copy, takes_tail=True)

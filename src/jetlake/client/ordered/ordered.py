@@ -325,6 +325,7 @@ class _OrderedPull(ContinuousPull):
         # A consumer that counts from 1 again was recreated with its server: nothing is missing.
         if self.ordered.gap.received > self.ordered.gap.expected:
             self.report(self.ordered.gap)
+        # sometimes: an ordered read finds a gap
         return good, NextStep.RECOVER
 
     def heard(self, status: PullStatus, now: float) -> Verdict:

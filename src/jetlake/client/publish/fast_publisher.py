@@ -18,6 +18,7 @@ from jetlake.errors import (
     DecodeError,
     DisconnectedError,
     InvalidOptionError,
+    NoRespondersError,
     PublishTimeoutError,
     api_error_of,
 )
@@ -123,6 +124,7 @@ class FastPublisher:
         Raises:
             BatchError: the batch is over: it was committed, or a message was lost or refused.
             ApiError: the stream takes no fast batches, or refused the first message.
+            NoRespondersError: no stream captures the subject.
             PublishTimeoutError: an acknowledgement is overdue.
             DisconnectedError: the connection was lost; messages behind `acknowledged` may be stored.
         """
@@ -197,13 +199,13 @@ class FastPublisher:
         for message in messages:
             try:
                 self._take(message)
-            except (ApiError, DecodeError) as error:
+            except (ApiError, DecodeError, NoRespondersError) as error:
                 self._failure = error
         self._wake()
 
     def _take(self, message: Message) -> None:
         if message.raw_header and not message.payload and message.status == 503:
-            raise DecodeError("no stream captures the subject")
+            raise NoRespondersError(self._first_subject.decode("utf-8", "replace"))
         answer = decode(_Answer, message.payload)
         if answer.type == "ack":
             self.acknowledged, self._interval = answer.seq, answer.msgs

@@ -279,5 +279,6 @@ class PullState:
 
     def reconnected(self, now: float) -> None:
         """Start again: a server is connected and the consumer exists."""
+        # sometimes: a pull is asked again after a reconnect
         self.is_connected = True
         self.start_over(now)

@@ -82,6 +82,7 @@ def read_range(
                     policy.succeeded()
                 break
         except (*BROKEN, PullStatusError) as error:
+            # sometimes: a read of a range goes on over another connection
             policy.pause(error)
         except StreamNotFoundError:
             raise _deleted(partition) from None

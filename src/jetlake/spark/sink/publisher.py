@@ -128,6 +128,7 @@ class Publisher:
     def _ask_by_row(self) -> None:
         """Give every open message, and all later ones, a reply subject of its own."""
         if self.counts:
+            # sometimes: a task asks row by row
             self.counts = False
             # Answers to the first attempt must not be taken for those to the second.
             self.inbox = new_inbox().encode() + b"."

@@ -190,6 +190,7 @@ class _Task:
         return self._write_again(list(rows), begun, known or "", is_finished=is_finished)
 
     def _write_again(self, rows: list[OutgoingBatch], begun: Begun, known: str, *, is_finished: bool) -> Written:
+        # sometimes: the rows of a task come again
         task, count = self._task, sum(map(len, rows))
         digest = _Digest(self._encoder.id_from)
         for batch in rows:

@@ -87,6 +87,7 @@ class Api:
         waiting = self._waiting.get(found.stream)
         if waiting is not None:
             if len(waiting) < _WAITING_MAX:
+                # sometimes: a request waits for an earlier one about its stream
                 waiting.append(call)
             else:
                 self._respond(call, api_error(10008))

@@ -182,6 +182,7 @@ class PushDelivery:
         consumer_sequence = self._tracker.delivered_consumer
         for taken, message in enumerate(messages):
             if self._is_stalled:
+                # sometimes: flow control holds a push consumer up
                 return taken
             due_ns = feed.due_ns(message)
             if due_ns > now_ns:

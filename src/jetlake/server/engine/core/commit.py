@@ -352,6 +352,7 @@ class Commit:
                 self.failed(syncable, syncable.failure)
                 continue
             if (hold := self._held.get(syncable)) is not None:
+                # sometimes: a journal waits for the log of its stream
                 hold.is_marked = True
                 continue
             try:

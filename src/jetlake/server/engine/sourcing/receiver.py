@@ -263,6 +263,7 @@ class OriginReceiver:
         self._retry_after_failure()
 
     def _retry_after_failure(self) -> None:
+        # sometimes: the origin of a copy does not answer
         self._failures += 1
         self._ask_in(_PAUSE_NS + min(self._failures * _BACKOFF_STEP_NS, _BACKOFF_MAX_NS))
 

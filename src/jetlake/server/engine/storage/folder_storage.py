@@ -131,6 +131,7 @@ class FolderStorage:
             folder.use()
 
     def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
+        # sometimes: a stream is set aside
         self.set_aside[account, folder.path.name] = reason
         if folder.listed is not None:
             folder.listed.strike(folder.path.name)  # It may be moved away.

@@ -284,6 +284,7 @@ class PublishPath:
             if message_id:
                 sequence = find(message_id) or sequences.get(message_id)
                 if sequence:
+                    # sometimes: a message of a run is stored already
                     if message[1]:
                         batch.acks.append((message[1], self._rules.duplicate_template % sequence))
                     continue

@@ -585,6 +585,7 @@ class ConnectionWriter:
     def _close_in_time(self, transport: asyncio.Transport) -> None:
         transport.close()
         if transport.get_write_buffer_size():
+            # sometimes: a socket closes whose peer takes nothing
             # A peer that is gone in silence takes nothing any more, and the system would try for a quarter of an hour.
             self._engine_loop.loop.call_later(self._settings.options.write_deadline_s, transport.abort)
 

@@ -74,6 +74,7 @@ class Dialer:
                 except Exception as error:
                     self.nodes.services.report_defect("a leaf connection", error)
                     reason = "Internal Error"
+                # sometimes: a hub is dialled again
                 await self.nodes.services.engine_loop.sleep(self._pause_s(reason))
         finally:
             if self.connection is not None:
