@@ -15,7 +15,7 @@ from jetlake.errors import ConfigError
 from jetlake.spark.garbage import spare_imports
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
-from jetlake.spark.schema import check_columns, schema_ddl
+from jetlake.spark.schema import check_columns, schema_ddl, with_stored_schema
 
 __all__ = ["JetStream"]
 
@@ -33,8 +33,9 @@ class JetStream(DataSource):
         spare_imports()
         declared = declared_options(self.options)
         if declared is None:
-            return schema_ddl(SourceOptions.of(self.options))
-        return annotate(schema_ddl(SourceOptions.of(for_side(SourceOptions, declared))), declared)
+            return schema_ddl(with_stored_schema(SourceOptions.of(self.options)))
+        options = with_stored_schema(SourceOptions.of(for_side(SourceOptions, declared)))
+        return annotate(schema_ddl(options), declared)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch read."""
@@ -42,13 +43,13 @@ class JetStream(DataSource):
         from jetlake.spark.source.batch_reader import make_batch_reader
 
         spare_imports()
-        options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        options = with_stored_schema(SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
         check_columns(schema, options)
         return make_batch_reader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a streaming read."""
-        options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        options = with_stored_schema(SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
         check_columns(schema, options)
         if options.archive:
             raise ConfigError(
@@ -67,7 +68,8 @@ class JetStream(DataSource):
 
         spare_imports()
         _refuse_overwrite(overwrite)
-        return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
+        options = SinkOptions.of(with_table_options(self.options, schema, SinkOptions))
+        return BatchWriter(schema, options.with_stored_schema())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a streaming write."""
@@ -76,7 +78,8 @@ class JetStream(DataSource):
 
         spare_imports()
         _refuse_overwrite(overwrite)
-        return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
+        options = SinkOptions.of(with_table_options(self.options, schema, SinkOptions))
+        return StreamWriter(schema, options.with_stored_schema())
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -13,6 +14,7 @@ from pyspark.sql.variant_utils import VariantUtils
 from jetlake.client.tables.decoding import AvroDecoder, Decoder, JsonDecoder, avro_type, fields_of
 from jetlake.client.tables.protobuf import ProtobufDecoder, protobuf_type
 from jetlake.client.tables.rows import RowBuilder
+from jetlake.client.tables.stored_schemas import is_stored, json_schema_type, stored_schema
 from jetlake.errors import ConfigError
 from jetlake.spark.options.source_options import SourceOptions
 
@@ -64,6 +66,26 @@ def _value_ddl(options: SourceOptions) -> str:
         "option payloadSchema is missing: payloadFormat=json needs the payload's fields, such as "
         "'id bigint, amount double' (or a .schema(...) with a column value)"
     )
+
+
+def with_stored_schema(options: SourceOptions) -> SourceOptions:
+    """Return the options with the schemas that they name by a subject, `bucket:orders.>`, in their place.
+
+    Raises:
+        ConfigError: the bucket has none, or one of another format.
+    """
+    link, stream = options.connection, "" if options.has_patterns or len(options.streams) > 1 else options.streams[0]
+    if is_stored(options.payload_schema) and options.payload_format == "json":
+        found = stored_schema(link, options.payload_schema, "json", stream)
+        fields = ddl_of(json_schema_type(found.schema)).removeprefix("struct<").removesuffix(">")
+        return replace(options, payload_schema=fields)
+    if is_stored(options.avro_schema) and options.payload_format == "avro":
+        return replace(options, avro_schema=stored_schema(link, options.avro_schema, "avro", stream).schema)
+    if is_stored(options.protobuf_schema) and options.payload_format == "protobuf":
+        found = stored_schema(link, options.protobuf_schema, "protobuf", stream)
+        message = options.protobuf_message or found.message
+        return replace(options, protobuf_schema=found.schema, protobuf_message=message)
+    return options
 
 
 def check_columns(schema: StructType, options: SourceOptions) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import jetlake.blocking
-from jetlake.errors import InvalidOptionError, SchemaError, SchemaMismatchError, StreamNotFoundError
+from jetlake.errors import ConfigError, InvalidOptionError, SchemaError, SchemaMismatchError, StreamNotFoundError
 from tests.support.clients import until
 
 V1 = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
@@ -135,3 +135,19 @@ async def test_in_the_command(js, orders, shell, tmp_path):
     assert "ORDERS#2 orders.old: $: 'id' is a required" in await shell.run("schema check ORDERS 'orders.>'", status=1)
     assert (await shell.json("stream get ORDERS 1 --decode"))["value"] == {"id": 1}
     assert "Does not fit orders.> version 2" in await shell.run("stream view ORDERS --decode")
+
+
+async def test_tables_are_decoded_by_the_schema_of_a_subject(js, orders):
+    await js.schemas().add("ORDERS", "orders.>", json.dumps(V2))
+    await js.publish("orders.new", b'{"id": 1}')
+    for table in (
+        await orders.to_arrow(payload="json", schema="bucket:orders.new"),
+        (await orders.to_polars(payload="json", schema="bucket:orders.>")).to_arrow(),
+    ):
+        assert table["value"].to_pylist() == [{"id": 1, "note": None}]
+    with pytest.raises(ConfigError, match="no schema of other"):
+        await orders.to_arrow(payload="json", schema="bucket:other")
+    with pytest.raises(ConfigError, match="is json, not avro"):
+        await orders.to_arrow(payload="avro", schema="bucket:orders.>")
+    with pytest.raises(InvalidOptionError, match="exclude each other"):
+        orders.table(payload="avro", schema="bucket:orders.>", avro_schema="{}")

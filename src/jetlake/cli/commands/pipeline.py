@@ -296,8 +296,8 @@ def pipeline() -> None:
 @click.option(
     "--schema",
     default="",
-    metavar="FILE|DDL",
-    help="The payload: DDL for JSON, an Avro schema, a Protobuf descriptor set.  [default: inferred, for JSON]",
+    metavar="FILE|DDL|bucket:SUBJECT",
+    help="DDL for JSON, an Avro schema, a Protobuf descriptor set, or a schema of the bucket.  [default: inferred]",
 )
 @click.option("--message", default="", metavar="NAME", help="Protobuf: the message in the descriptor set.")
 @click.option("--keep-raw", is_flag=True, help="Keep the payload's bytes beside the decoded value.")

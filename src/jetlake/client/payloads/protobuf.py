@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+import decimal
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jetlake.errors import ConfigError
 
+_TIMESTAMP = "google.protobuf.Timestamp"
+# By the numbers of `FieldDescriptor.type`.
+_FLOATS, _BOOL, _STRING, _BYTES = (1, 2), 8, 9, 12
 # Types on the wire that read each other's values, by the numbers of `FieldDescriptor.type`.
 _ALIKE = (
     {3, 4, 5, 8, 13, 14},  # int64, uint64, int32, bool, uint32, enum
@@ -120,3 +124,72 @@ def _field_breach(old: Any, new: Any, where: str, above: frozenset[str]) -> str:
         gone = set(old.enum_type.values_by_name) - set(new.enum_type.values_by_name)
         return f"{where} has no value {min(gone)}" if gone else ""
     return ""
+
+
+def fill_message(message: Any, values: Mapping[str, Any]) -> None:
+    """Set the fields of a message; null leaves a field as it is, an enum's value is its name.
+
+    Raises:
+        ValueError, TypeError, KeyError: a value does not fit, or there is no such field.
+    """
+    for name, value in values.items():
+        if value is None:
+            continue
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if is_map(field):
+            entry = field.message_type.fields_by_name
+            target = getattr(message, name)
+            for key, item in value.items():
+                single = _scalar(entry["key"], _key(entry["key"], key))
+                if entry["value"].message_type is not None:
+                    _fill(target[single], item)
+                else:
+                    target[single] = _scalar(entry["value"], item)
+        elif field.is_repeated and field.message_type is not None:
+            for item in value:
+                _fill(getattr(message, name).add(), item)
+        elif field.is_repeated:
+            getattr(message, name).extend(_scalar(field, item) for item in value)
+        elif field.message_type is not None:
+            getattr(message, name).SetInParent()
+            _fill(getattr(message, name), value)
+        else:
+            setattr(message, name, _scalar(field, value))
+
+
+def _fill(message: Any, value: Any) -> None:
+    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+        message.FromDatetime(value)
+    else:
+        fill_message(message, value)
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    if field.enum_type is not None and isinstance(value, str):
+        known = field.enum_type.values_by_name.get(value)
+        if known is None:
+            raise ValueError(f"{field.name} has no value {value!r}")
+        return known.number
+    if isinstance(value, decimal.Decimal):
+        return float(value) if field.type in _FLOATS else _whole(field, value)
+    if field.type == _BYTES and isinstance(value, str):
+        return value.encode()
+    return value
+
+
+def _whole(field: Any, value: decimal.Decimal) -> int:
+    if value != int(value):
+        raise ValueError(f"{field.name} is a whole number, not {value}")
+    return int(value)
+
+
+def _key(field: Any, text: Any) -> Any:
+    """Return a key of a map, which columns have as a text."""
+    if not isinstance(text, str) or field.type == _STRING:
+        return text
+    return text.lower() == "true" if field.type == _BOOL else int(text)
+
+
+def is_map(field: Any) -> bool:
+    """Return whether a field is a map, which on the wire is a repeated message of key and value."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)

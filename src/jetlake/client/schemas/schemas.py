@@ -228,7 +228,7 @@ class Schemas:
             ConfigError: what reads such payloads is not installed.
         """
         known = await self.refresh()
-        schema = known.find(subject, stream)
+        schema = known.find(subject, stream) or known.find(subject)  # a mirror has the subjects of its origin
         if schema is None:
             return Shown("", "", "")
         title = f"{schema.subject} version {schema.version} ({schema.format})"

@@ -101,7 +101,8 @@ class Stream:
                 `headers_raw`, `value`, `bad_data` and `bad_reason`. Default: sequence, subject, timestamp, headers, and
                 data or value.
             payload: `raw` gives column `data`; `json`, `avro` and `protobuf` decode it into the struct column `value`.
-            schema: the fields of `value` for JSON: a pyarrow schema, or types by name. Default: as in the first
+            schema: the fields of `value` for JSON: a pyarrow schema, or types by name; or `bucket:orders.>`, in any
+                format, for the schema of that subject in `JetStream.schemas`. Default: as in the first
                 messages.
             avro_schema: the writer's schema for Avro, as JSON text or dict.
             protobuf_schema: the descriptor set of `protoc --include_imports --descriptor_set_out`, for Protobuf.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetlake.client.payloads.protobuf import message_class
+from jetlake.client.payloads.protobuf import is_map, message_class
 from jetlake.client.tables.decoding import StructColumns
 from jetlake.errors import ConfigError
 
@@ -49,12 +49,8 @@ def _struct(descriptor: Any, above: tuple[str, ...]) -> pa.StructType:
     return pa.struct([(field.name, _type(field, inside)) for field in descriptor.fields])
 
 
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
 def _type(field: Any, above: tuple[str, ...]) -> pa.DataType:
-    if _is_map(field):
+    if is_map(field):
         entry = field.message_type.fields_by_name
         return pa.map_(pa.string(), _single(entry["value"], above))
     single = _single(field, above)
@@ -91,7 +87,7 @@ class ProtobufDecoder:
 def _values(found: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in found.DESCRIPTOR.fields:
-        if _is_map(field):
+        if is_map(field):
             entry = field.message_type.fields_by_name["value"]
             pairs = getattr(found, field.name).items()
             values[field.name] = {str(key): _value(entry, value) for key, value in pairs}

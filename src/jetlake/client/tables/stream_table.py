@@ -29,6 +29,7 @@ from jetlake.client.tables.range_reader import read_range
 from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, plan_tasks, position_range
 from jetlake.client.tables.readers import last_by_leader
 from jetlake.client.tables.rows import RowBuilder
+from jetlake.client.tables.stored_schemas import json_schema_type, stored_schema
 from jetlake.client.tables.stream_api import Link, StreamApi, ask
 from jetlake.client.tables.table import OpenRead
 from jetlake.client.tables.table_options import TableOptions
@@ -52,6 +53,7 @@ def begin_stream_read(
         ConfigError: the payloads have no type in common, and no schema is given.
     """
     try:
+        options = with_stored_schema(link, stream, options)
         found = read_stream(link, stream, options, bounds)
         value_type, decoder, found = value_decoder(options, found)
         schema = options.row_schema(value_type)
@@ -63,6 +65,22 @@ def begin_stream_read(
         link.close()
         raise
     return OpenRead(builder.arrow_schema, LinkedRows(link, _rows(found, builder, options.batch_rows)))
+
+
+def with_stored_schema(link: Link, stream: str, options: TableOptions) -> TableOptions:
+    """Return the options with the schema that they name by a subject.
+
+    Raises:
+        ConfigError: the bucket has none, or one of another format.
+    """
+    if not options.stored_schema:
+        return options
+    found = stored_schema(link, options.stored_schema, options.payload, stream)
+    if options.payload == "json":
+        return replace(options, value_type=options.value_type or json_schema_type(found.schema))
+    if options.payload == "avro":
+        return replace(options, avro_schema=found.schema)
+    return replace(options, protobuf_schema=found.schema, protobuf_message=found.message)
 
 
 def value_decoder(

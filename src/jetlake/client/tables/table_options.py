@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from jetlake.client.payloads.schema import PREFIX
 from jetlake.client.tables.option_values import subject_filters
 from jetlake.client.tables.positions import EARLIEST, LATEST, Position, parse_position
 from jetlake.errors import InvalidOptionError
@@ -49,8 +50,10 @@ class TableOptions:
     payload: PayloadFormat = "raw"
     value_type: pa.StructType | None = None
     """The type of `value`; None to find it in the first payloads."""
+    stored_schema: str = ""
+    """`bucket:` and a subject, whose schema in the bucket is used; replaced when a read begins."""
     avro_schema: str = ""
-    protobuf_schema: bytes = b""
+    protobuf_schema: str | bytes = b""
     protobuf_message: str = ""
     bad_rows: BadRows = "fail"
     fail_on_data_loss: bool = True
@@ -75,7 +78,7 @@ def table_options(
     end: Place = "latest",
     columns: Iterable[str] | None = None,
     payload: PayloadFormat = "raw",
-    schema: pa.Schema | pa.StructType | Mapping[str, pa.DataType] | None = None,
+    schema: pa.Schema | pa.StructType | Mapping[str, pa.DataType] | str | None = None,
     avro_schema: str | Mapping[str, Any] | None = None,
     protobuf_schema: bytes | None = None,
     protobuf_message: str = "",
@@ -92,9 +95,18 @@ def table_options(
     _check_choice("payload", payload, ("raw", "json", "avro", "protobuf"))
     _check_choice("bad_rows", bad_rows, ("fail", "column"))
     _check_choice("reader", reader, ("auto", "consumer", "direct", "leader"))
-    if (payload == "avro") != (avro_schema is not None):
+    stored = schema if isinstance(schema, str) else ""
+    if stored:
+        if not stored.startswith(PREFIX) or payload == "raw":
+            raise InvalidOptionError(
+                f"schema={stored!r}: a text is {PREFIX} and a subject, with payload='json', 'avro' or 'protobuf'"
+            )
+        if avro_schema is not None or protobuf_schema is not None:
+            raise InvalidOptionError(f"schema={stored!r} and another schema exclude each other")
+        schema = None
+    elif (payload == "avro") != (avro_schema is not None):
         raise InvalidOptionError("payload='avro' and avro_schema go together")
-    if (payload == "protobuf") != (protobuf_schema is not None):
+    if not stored and (payload == "protobuf") != (protobuf_schema is not None):
         raise InvalidOptionError("payload='protobuf' and protobuf_schema, a descriptor set of protoc, go together")
     if schema is not None and payload != "json":
         raise InvalidOptionError("schema is for payload='json'")
@@ -111,6 +123,7 @@ def table_options(
         columns=_checked_columns(columns, payload),
         payload=payload,
         value_type=_struct_type(schema),
+        stored_schema=stored,
         avro_schema=avro_schema if isinstance(avro_schema, str) else json.dumps(avro_schema) if avro_schema else "",
         protobuf_schema=protobuf_schema or b"",
         protobuf_message=protobuf_message,

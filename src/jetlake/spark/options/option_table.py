@@ -14,6 +14,8 @@ from jetlake.errors import ConfigError
 T = TypeVar("T")
 NO_AVRO_SCHEMA = "option avroSchema is missing: payloadFormat=avro needs the writer's schema as JSON"
 """The error of source and sink for Avro without a schema."""
+NO_PROTOBUF_SCHEMA = "option protobufSchema is missing: payloadFormat=protobuf needs a descriptor set in Base64"
+"""The error of source and sink for Protobuf without a schema."""
 
 # Options that Spark itself adds to a source's or sink's.
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "mergeschema", "overwriteschema", "recursivefilelookup"}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from jetlake.client.payloads.schema import SchemaSet
 from jetlake.client.tables.option_values import boolean, choice, positive, text, timeout_s
+from jetlake.client.tables.stored_schemas import is_stored, read_schemas, stored_schema
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
-from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, bucket_name, option, stream_names
+from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, NO_PROTOBUF_SCHEMA, bucket_name, option, stream_names
 
 __all__ = ["SinkOptions"]
 
@@ -45,15 +47,45 @@ class SinkOptions:
     )
     payload_format: str = option(
         "payloadFormat",
-        choice("raw", "json", "avro"),
+        choice("raw", "json", "avro", "protobuf"),
         "raw",
         "raw",
         "`raw` publishes column `data` (binary or string); `json` publishes all other columns as a JSON object, in "
-        "which a VARIANT is the JSON that it stands for; `avro` publishes them as a record of `avroSchema`.",
+        "which a VARIANT is the JSON that it stands for; `avro` publishes them as a record of `avroSchema`, `protobuf` "
+        "as a message of `protobufSchema`.",
     )
     avro_schema: str = option(
-        "avroSchema", text, "", "none", "The schema to write by as JSON text, for `payloadFormat=avro`."
+        "avroSchema",
+        text,
+        "",
+        "none",
+        "The schema to write by as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, that of a subject.",
     )
+    protobuf_schema: str = option(
+        "protobufSchema",
+        text,
+        "",
+        "none",
+        "The descriptor set of `protoc --include_imports --descriptor_set_out` in Base64, for "
+        "`payloadFormat=protobuf`; or `bucket:orders.>`, that of a subject.",
+    )
+    protobuf_message: str = option(
+        "protobufMessage",
+        text,
+        "",
+        "the last of the set",
+        "Full name of the message in `protobufSchema`.",
+    )
+    validate: bool = option(
+        "validate",
+        boolean,
+        False,
+        "false",
+        "Check each payload against the schema of its subject in the bucket of schemas, as it is when the write or "
+        "query starts; a row that does not fit, or whose subject has no schema, fails the write before it is sent.",
+    )
+    schemas: SchemaSet | None = None
+    """What `validate` checks with; read by `with_stored_schema`."""
     message_id: str = option(
         "messageId",
         choice("auto", "column", "source", "row", "none"),
@@ -102,6 +134,8 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.payload_format == "avro" and not self.avro_schema:
             raise ConfigError(NO_AVRO_SCHEMA)
+        if self.payload_format == "protobuf" and not self.protobuf_schema:
+            raise ConfigError(NO_PROTOBUF_SCHEMA)
         if self.subject.startswith("$") and not self.allow_system_subjects:
             raise ConfigError(
                 f"option subject={self.subject} begins with $: the server, or a bucket, takes what is published there. "
@@ -116,3 +150,19 @@ class SinkOptions:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
         return build_with_connection(cls, options, path="subject", doing="writing")
+
+    def with_stored_schema(self) -> SinkOptions:
+        """Return the options with what they need of the bucket of schemas.
+
+        Raises:
+            ConfigError: the bucket has no schema of the subject, or one of another format.
+        """
+        found = replace(self, schemas=read_schemas(self.connection)) if self.validate else self
+        if self.payload_format == "avro" and is_stored(self.avro_schema):
+            schema = stored_schema(self.connection, self.avro_schema, "avro", self.stream)
+            found = replace(found, avro_schema=schema.schema)
+        if self.payload_format == "protobuf" and is_stored(self.protobuf_schema):
+            schema = stored_schema(self.connection, self.protobuf_schema, "protobuf", self.stream)
+            message = self.protobuf_message or schema.message
+            found = replace(found, protobuf_schema=schema.schema, protobuf_message=message)
+        return found

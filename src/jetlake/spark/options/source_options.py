@@ -20,7 +20,14 @@ from jetlake.client.tables.option_values import (
 from jetlake.client.tables.positions import EARLIEST, LATEST, Positions, parse_positions
 from jetlake.errors import ConfigError
 from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
-from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, bucket_name, consumer_name, option, stream_patterns
+from jetlake.spark.options.option_table import (
+    NO_AVRO_SCHEMA,
+    NO_PROTOBUF_SCHEMA,
+    bucket_name,
+    consumer_name,
+    option,
+    stream_patterns,
+)
 
 _FROM_EARLIEST = Positions(EARLIEST)
 _TO_LATEST = Positions(LATEST)
@@ -208,11 +215,15 @@ class SourceOptions:
         text,
         "",
         "from the schema",
-        "Fields of `value` for `payloadFormat=json`, as DDL: `id bigint, amount double`. Not needed when "
-        "`.schema(...)` has a `value` column.",
+        "Fields of `value` for `payloadFormat=json`, as DDL: `id bigint, amount double`; or `bucket:orders.>`, the "
+        "JSON Schema of a subject in the bucket of schemas. Not needed when `.schema(...)` has a `value` column.",
     )
     avro_schema: str = option(
-        "avroSchema", text, "", "none", "The writer's schema as JSON text, for `payloadFormat=avro`."
+        "avroSchema",
+        text,
+        "",
+        "none",
+        "The writer's schema as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, that of a subject.",
     )
     avro_reader_schema: str = option(
         "avroReaderSchema",
@@ -228,7 +239,7 @@ class SourceOptions:
         "",
         "none",
         "The descriptor set of `protoc --include_imports --descriptor_set_out` in Base64, for "
-        "`payloadFormat=protobuf`.",
+        "`payloadFormat=protobuf`; or `bucket:orders.>`, that of a subject.",
     )
     protobuf_message: str = option(
         "protobufMessage",
@@ -264,9 +275,7 @@ class SourceOptions:
         if self.payload_format == "avro" and not self.avro_schema:
             raise ConfigError(NO_AVRO_SCHEMA)
         if self.payload_format == "protobuf" and not self.protobuf_schema:
-            raise ConfigError(
-                "option protobufSchema is missing: payloadFormat=protobuf needs a descriptor set in Base64"
-            )
+            raise ConfigError(NO_PROTOBUF_SCHEMA)
         for name, positions in (("startingPosition", self.starting), ("endingPosition", self.ending)):
             for stream, _ in positions.by_stream:
                 if stream not in self.streams and not self.has_patterns:

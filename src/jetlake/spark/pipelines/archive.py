@@ -176,7 +176,9 @@ class Archive:
             check_delta_path(self.target)
         if self.format == "iceberg":
             self.address.open_catalog().close()
-        if self.payload is not None and self.payload.schema:
+        if self.payload is not None and self.payload.is_stored:
+            _ = self.payload.from_bucket(settings.connection_options, self.stream).ddl
+        elif self.payload is not None and self.payload.schema:
             _ = self.payload.ddl
         check_source(self._source_options(settings))
 
@@ -199,7 +201,7 @@ class Archive:
         payload = self._resolved(run, files)
         sink = self._sink(run, identity, self.target, self.address_of(self.target))
         refused = self._refused_sink(run, identity) if payload is not None else None
-        options = self._source_options(settings)
+        options = replace(self, payload=payload)._source_options(settings)
         messages = run.spark.readStream.format("jetstream").schema(self._columns(payload)).options(**options).load()
         if isinstance(sink, IcebergSink):
             sink.prepare(self._arranged(messages).schema)
@@ -244,7 +246,9 @@ class Archive:
         known = files.read_json(_DESCRIPTION)
         known_ddl = known.get("fields", "") if known is not None else ""
         payload = self.payload
-        if not payload.schema:
+        if payload.is_stored:
+            payload = payload.from_bucket(run.settings.connection_options, self.stream)
+        elif not payload.schema:
             payload = replace(
                 payload, schema=known_ddl or inferred_ddl(run.settings.connection_options, self.stream, self.subjects)
             )

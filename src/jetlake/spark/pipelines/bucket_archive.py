@@ -11,7 +11,7 @@ table are compared with the bucket's at the beginning and the end of every run, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -88,7 +88,7 @@ class BucketArchive(Archive):
         payload = self._resolved(run, files)
         sink = self._upsert_sink(run, identity)
         messages = run.spark.readStream.format("jetstream").schema(self._columns(payload))
-        frame = messages.options(**self._source_options(settings)).load()
+        frame = messages.options(**replace(self, payload=payload)._source_options(settings)).load()
         if isinstance(sink, IcebergUpsertSink):
             sink.prepare(self._rows(frame).drop(DELETED).schema)
         self._note_schema(files, payload)

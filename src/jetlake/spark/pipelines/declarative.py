@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jetlake.client.tables.option_values import names_text
+from jetlake.client.tables.stored_schemas import is_stored
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, Archive
 from jetlake.spark.pipelines.dead_letters import DeadLetters
@@ -252,6 +253,8 @@ def _view(name: str, rows: str) -> str:
 
 def _sql_source(source: SqlSource, settings: PipelineSettings) -> str:
     options = {"stream": str(source.stream), "subjects": names_text(source.subjects), "startingPosition": source.start}
+    if source.payload != "json" or is_stored(source.schema):
+        raise ConfigError(f"source {source.name}: a declarative project takes JSON payloads with the fields as DDL")
     if source.schema:
         options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
         options |= {"badRows": "column"} if source.bad_rows == "drop" else {}
@@ -279,7 +282,7 @@ def _sql_sink(sink: SqlSink, *, drops_bad: bool) -> str:
     name = _identifier(sink.name)
     good = f".where({HAS_SUBJECT!r})" if drops_bad and sink.target.kind == "stream" else ""
     subject = f".withColumn('subject', sql.expr({subject_expression(sink.subject)!r}))" if sink.subject else ""
-    place = _place(sink.target, name, {"payloadFormat": sink.payload})
+    place = _place(sink.target, name, sink.payload_options)
     return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}{good}\n"
 
 

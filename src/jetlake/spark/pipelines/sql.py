@@ -17,6 +17,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jetlake.client.tables.option_values import names_text
+from jetlake.client.tables.stored_schemas import is_stored
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.options.sink_options import SinkOptions
@@ -36,6 +37,7 @@ from jetlake.spark.pipelines.sinks import (
     stream_owner,
 )
 from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Text, Watermark, field_names
+from jetlake.spark.pipelines.typed_payload import TypedPayload, typed_payload
 from jetlake.spark.sink.row_encoder import RowEncoder
 from jetlake.spark.source.lake import NOTES
 
@@ -143,8 +145,13 @@ class SqlPipeline:
             if column not in frame.columns:
                 raise self.spec.fail(sink.line, f"partition_by names {column}, which {sink.table} does not have")
         if sink.target.kind == "stream":
-            options = {**run.settings.connection, "stream": sink.target.value, "payloadFormat": sink.payload}
-            _located(self.spec, sink.line, lambda: RowEncoder(frame.schema, SinkOptions.of(options)))
+            payload = _located(self.spec, sink.line, lambda: sink.payload_options)
+            options = {**run.settings.connection, "stream": sink.target.value, **payload}
+            _located(
+                self.spec,
+                sink.line,
+                lambda: RowEncoder(frame.schema, SinkOptions.of(options).with_stored_schema()),
+            )
             if sink.subject:
                 example = wildcard_subject(sink.subject)
                 made = _located(
@@ -170,7 +177,7 @@ class SqlPipeline:
                 owner=owner,
                 checkpoint=checkpoint,
                 mode=sink.mode,
-                payloadFormat=sink.payload,
+                **sink.payload_options,
             )
         if sink.target.is_folder:
             return start_folder(
@@ -346,18 +353,29 @@ def _read_payloads(spark: SparkSession, source: SqlSource, settings: PipelineSet
         stream=source.stream, subjects=names_text(source.subjects), startingPosition=source.start
     )
     if source.schema:
-        _check_schema(spark, source.schema)
-        options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
-        if source.bad_rows == "drop":
-            options["badRows"] = "column"
+        payload = _payload(source, settings)
+        if payload.schema == source.schema:  # typed as DDL
+            _check_schema(spark, payload.ddl)
+        options |= payload.source_options()
+        options["badRows"] = "column" if source.bad_rows == "drop" else "fail"
+        if payload.format == "json":
+            options["payloadSchema"] = payload.ddl
     return spark.readStream.format("jetstream").options(**options).load()
+
+
+def _payload(source: SqlSource, settings: PipelineSettings) -> TypedPayload:
+    """Return the decoding of a source with a schema, as the file or the bucket has it now."""
+    if source.payload == "json" and not is_stored(source.schema):
+        return TypedPayload("json", str(source.schema))
+    payload = typed_payload(source.payload, str(source.schema))
+    return payload.from_bucket(settings.connection_options, source.stream) if payload.is_stored else payload
 
 
 def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
     frame = _read_payloads(spark, source, settings)
     if not source.schema:
         return frame
-    return with_payload(frame, field_names(source.schema), source.bad_rows == "drop")
+    return with_payload(frame, field_names(_payload(source, settings).ddl), source.bad_rows == "drop")
 
 
 def with_payload(frame: DataFrame, fields: Sequence[str], drop_bad: bool) -> DataFrame:

@@ -31,10 +31,12 @@ class Watermark:
 
 @dataclass(frozen=True)
 class SqlSource:
-    """A stream as a table: its messages' columns and, with a schema, the fields of its JSON payload.
+    """A stream as a table: its messages' columns and, with a schema, the fields of its payload.
 
     Attributes:
-        schema: the payload's fields as DDL; empty for the raw column `data`.
+        schema: the payload's fields as DDL for JSON, a file with an Avro schema or a Protobuf descriptor set, or
+            `bucket:` and a subject; empty for the raw column `data`.
+        payload: `json`, `avro` or `protobuf`.
         bad_rows: `fail`, or `drop` for payloads that are not what the schema says.
         bad_target: where dropped payloads go with their reasons; None for nowhere.
     """
@@ -48,6 +50,7 @@ class SqlSource:
     bad_rows: str
     watermark: Watermark | None
     bad_target: Target | None = None
+    payload: str = "json"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class SqlSink:
     """Where the rows of a table go.
 
     Attributes:
+        schema: for Avro and Protobuf: a file, or `bucket:` and a subject.
+        validate: check payloads against the schemas of their subjects.
         subject: of the messages, with columns in braces; empty when the table has a column `subject`.
         bad_rows: `fail`, or `drop` for rows without a subject to publish to; empty to do as the sources do.
         bad_target: where dropped rows go with their reasons; None for nowhere.
@@ -80,6 +85,23 @@ class SqlSink:
     partition_by: tuple[str, ...]
     bad_rows: str = ""
     bad_target: Target | None = None
+    schema: Text | str = ""
+    validate: bool = False
+
+    @property
+    def payload_options(self) -> dict[str, str]:
+        """The options of the sink that make payloads of rows.
+
+        Raises:
+            ConfigError: the schema's file can't be read.
+        """
+        options = {"payloadFormat": self.payload, **({"validate": "true"} if self.validate else {})}
+        if self.payload not in ("avro", "protobuf"):
+            return options
+        from jetlake.spark.pipelines.typed_payload import typed_payload  # loads Spark's types
+
+        given = typed_payload(self.payload, str(self.schema)).source_options()
+        return options | {name: value for name, value in given.items() if value and name != "badRows"}
 
 
 @dataclass(frozen=True)
@@ -198,7 +220,10 @@ def _source(key: Text, section: Section, tables: dict[str, int]) -> SqlSource:
         bad_rows=bad_rows,
         watermark=_watermark(section, "timestamp"),
         bad_target=bad_target,
+        payload=section.choice("payload", ("json", "avro", "protobuf"), "json"),
     )
+    if source.payload != "json" and not source.schema:
+        section.fail(f"payload {source.payload} needs a schema: a file, or bucket:SUBJECT", section.line_of("payload"))
     if bad_rows != "fail" and not source.schema:
         section.fail("bad_rows means nothing without a schema", section.line_of("bad_rows"))
     section.finish()
@@ -279,14 +304,21 @@ def _sink(section: Section, tables: dict[str, int], names: dict[str, int]) -> Sq
         target=target,
         mode=mode,
         subject=str(section.text("subject", "")),
-        payload=section.choice("payload", ("json", "raw"), "json"),
+        payload=section.choice("payload", ("json", "raw", "avro", "protobuf"), "json"),
         partition_by=tuple(str(column) for column in section.texts("partition_by")),
         bad_rows=bad_rows,
         bad_target=bad_target,
+        schema=section.text("schema", ""),
+        validate=section.choice("validate", ("true", "false"), "false") == "true",
     )
+    if bool(sink.schema) != (sink.payload in ("avro", "protobuf")):
+        line = section.line_of("schema" if sink.schema else "payload")
+        section.fail("payload avro or protobuf and a schema, a file or bucket:SUBJECT, go together", line)
     for key, is_wanted in (
         ("subject", target.kind == "stream"),
         ("payload", target.kind == "stream"),
+        ("schema", target.kind == "stream"),
+        ("validate", target.kind == "stream"),
         ("bad_rows", target.kind == "stream"),
         ("partition_by", target.is_folder),
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 
 from jetlake.client.tables.decoding import infer_json_type
 from jetlake.client.tables.protobuf import protobuf_type
+from jetlake.client.tables.stored_schemas import is_stored, json_schema_type, stored_schema
 from jetlake.client.tables.stream_api import Link
 from jetlake.client.tables.stream_table import read_stream
 from jetlake.client.tables.table_options import table_options
@@ -38,7 +39,7 @@ class TypedPayload:
     Attributes:
         format: `json`, `avro` or `protobuf`.
         schema: DDL for JSON, empty to find it in the first messages; the text of an Avro schema; the Base64 of a
-            Protobuf descriptor set.
+            Protobuf descriptor set; or `bucket:` and a subject.
         message: the full name of the Protobuf message; empty for the last of the set.
         keep_raw: keep column `data` beside `value`.
     """
@@ -53,6 +54,22 @@ class TypedPayload:
             raise ConfigError(f"{self.format!r} is no format of payloads; there are {', '.join(FORMATS)}")
         if not self.schema and self.format != "json":
             raise ConfigError(f"--payload {self.format} needs --schema; only that of JSON can be found in the messages")
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the schema is that of a subject in the bucket of schemas, which `from_bucket` reads."""
+        return is_stored(self.schema)
+
+    def from_bucket(self, link: Link, stream: str) -> TypedPayload:
+        """Return the decoding with the schema that is in the bucket now.
+
+        Raises:
+            ConfigError: there is none, or it has another format.
+        """
+        found = stored_schema(link, self.schema, self.format, stream)
+        if self.format == "json":
+            return replace(self, schema=_inner(ddl_of(json_schema_type(found.schema))))
+        return replace(self, schema=found.schema, message=self.message or found.message)
 
     @property
     def ddl(self) -> str:
@@ -78,7 +95,8 @@ class TypedPayload:
         if self.format == "avro":
             return options | {"avroSchema": self.schema}
         if self.format == "protobuf":
-            return options | {"protobufSchema": self.schema, "protobufMessage": self.message}
+            named = {"protobufMessage": self.message} if self.message else {}
+            return options | {"protobufSchema": self.schema, **named}
         return options
 
 

@@ -1,8 +1,8 @@
 """Rows as messages: subject, headers, payload and message id of every row of a record batch.
 
-Payloads are column `data`, or the other columns as a JSON object or an Avro record. The id of a row without one of its
-own names run, partition and row number, and ends with a hash of the content: a repeated task whose rows come in another
-order writes a row twice at worst, and never takes it for another row that had its number before.
+Payloads are column `data`, or the other columns as a JSON object, Avro record or Protobuf message. The id of a row
+without one of its own names run, partition and row number, and ends with a hash of the content: a repeated task whose
+rows come in another order writes a row twice at worst, and never takes it for another row that had its number before.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from pyspark.sql.variant_utils import VariantUtils
 from xxhash import xxh3_64_digest
 
 from jetlake.client.payloads.avro import parse_avro
+from jetlake.client.payloads.protobuf import fill_message, message_class
 from jetlake.client.tables.arrow_values import arrow_of, binary_of, repeated
-from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
+from jetlake.errors import BadHeaderError, ConfigError, RowPublishError, SchemaError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options.sink_options import SinkOptions
@@ -68,7 +69,8 @@ SINK_COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "any other": (
         "any",
-        "part of the JSON object or Avro record with `payloadFormat` json or avro; else an error, except `timestamp`",
+        "part of the JSON object, Avro record or Protobuf message with `payloadFormat` json, avro or protobuf; else an "
+        "error, except `timestamp`",
     ),
 }
 """What the sink makes of columns, by their names."""
@@ -131,6 +133,7 @@ class RowEncoder:
         subject = self._subject_column(batch, first_row)
         payload = self._payload_column(batch, subject, first_row)
         own = self._own_header_column(batch, subject, first_row)
+        self._check_schemas(subject, payload, first_row)
         message_id = self._id_column(batch, ids, subject, own, payload, first_row)
         self._check_expectations(batch, subject, first_row)
         header = self._header_column(batch, message_id, own)
@@ -163,6 +166,18 @@ class RowEncoder:
             except ValueError as error:
                 raise RowPublishError(first_row + index, subject[index].as_py().decode(), str(error)) from None
         return binary_of(payloads)
+
+    def _check_schemas(self, subject: pa.Array, payload: pa.Array, first_row: int) -> None:
+        """Check payloads against the schemas of their subjects, where option validate asks for it."""
+        known = self._options.schemas
+        if known is None:
+            return
+        for row, (name, content) in enumerate(zip(subject.to_pylist(), payload.to_pylist(), strict=True)):
+            text = name.decode()
+            try:
+                known.check(text, content)
+            except SchemaError as error:
+                raise RowPublishError(first_row + row, text, str(error)) from None
 
     def _values(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> list[dict[str, Any]]:
         """Return the rows as values of Python."""
@@ -438,6 +453,10 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
         if variants:
             raise ConfigError(f"column {min(variants)} is a VARIANT, for which Avro has no type: write it as JSON")
         return _avro(parse_avro(options.avro_schema), schema.fieldNames())
+    if options.payload_format == "protobuf":
+        if variants:
+            raise ConfigError(f"column {min(variants)} is a VARIANT, for which Protobuf has no type: write it as JSON")
+        return _protobuf(options, schema.fieldNames())
     if variants:
         return lambda row: _json_with_variants(row, variants)
     return lambda row: _encode_json({name: value for name, value in row.items() if value is not None})
@@ -491,5 +510,26 @@ def _avro(schema: Any, columns: list[str]) -> RowPayload:
         except Exception as error:
             raise ValueError(f"the row does not fit option avroSchema: {error!r}") from None
         return stream.getvalue()
+
+    return encode
+
+
+def _protobuf(options: SinkOptions, columns: list[str]) -> RowPayload:
+    kind = message_class(options.protobuf_schema, options.protobuf_message)
+    fields = set(kind.DESCRIPTOR.fields_by_name)
+    for name in columns:
+        if name not in fields and name not in _NOT_PAYLOAD:
+            what = kind.DESCRIPTOR.full_name
+            raise ConfigError(f"column {name} would be lost: {what} has no such field. Drop the column")
+
+    def encode(row: dict[str, Any]) -> bytes:
+        message = kind()
+        try:
+            fill_message(message, {name: value for name, value in row.items() if name in fields})
+            content: bytes = message.SerializeToString()
+        # A value that does not fit shows itself in whatever the library stumbles over.
+        except Exception as error:
+            raise ValueError(f"the row does not fit {kind.DESCRIPTOR.full_name}: {error}") from None
+        return content
 
     return encode

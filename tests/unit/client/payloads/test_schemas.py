@@ -13,6 +13,7 @@ from jetlake.client.payloads.avro import avro_breach
 from jetlake.client.payloads.json_schema import json_breach
 from jetlake.client.payloads.protobuf import message_class, protobuf_breach
 from jetlake.client.payloads.schema import PayloadSchema, SchemaSet, schema_key, schema_text, shown_value
+from jetlake.client.tables.stored_schemas import json_schema_type
 from jetlake.errors import ConfigError, SchemaError, SchemaMismatchError
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -206,3 +207,41 @@ def test_keys_are_keys_of_buckets():
     assert schema_key("ORDERS", "orders.>") == "ORDERS.orders.=rest"
     assert schema_key("ORDERS", "orders.*.new") == "ORDERS.orders.=any.new"
     assert schema_key("ORDERS", "o=r:ä") == "ORDERS.o=3Dr=3A=C3=A4"
+
+
+def test_json_schemas_become_columns():
+    schema = {
+        "$defs": {"name": {"type": "string"}},
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": ["number", "null"]},
+            "at": {"type": "string", "format": "date-time"},
+            "day": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+            "raw": {"type": "string", "contentEncoding": "base64"},
+            "kind": {"enum": ["a", "b"]},
+            "names": {"type": "array", "items": {"$ref": "#/$defs/name"}},
+            "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "inner": {"type": "object", "properties": {"is": {"type": "boolean"}}},
+        },
+    }
+    assert str(json_schema_type(json.dumps(schema))) == (
+        "struct<id: int64, price: double, at: timestamp[us, tz=UTC], day: date32[day], raw: binary, kind: string, "
+        "names: list<item: string>, counts: map<string, int64>, inner: struct<is: bool>>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "string"}, "must describe an object"),
+        ({"type": "object"}, "has no properties"),
+        ({"type": "object", "properties": {"a": {}}}, "value.a has no type"),
+        ({"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}, "value.a has no type"),
+        ({"type": "object", "properties": {"a": True}}, "value.a may be anything"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "value.a holds itself"),
+    ],
+)
+def test_json_schemas_that_are_no_columns(schema, reason):
+    with pytest.raises(ConfigError, match=reason):
+        json_schema_type(json.dumps(schema))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
 import io
 import json
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.variant_utils import VariantUtils
 
+from jetlake.client.tables.protobuf import ProtobufDecoder, protobuf_type
 from jetlake.errors import ConfigError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.row_encoder import make_row_encoder
+from tests.unit.client.tables.test_protobuf import descriptor_set
 
 AVRO = json.dumps(
     {
@@ -48,6 +55,33 @@ def test_avro_records():
     assert read == {"id": 7, "note": None}
     with pytest.raises(ValueError, match="does not fit option avroSchema"):
         encode({"id": "seven"})
+
+
+def test_protobuf_messages():
+    """What is written is what the source reads, in every type that a column can have."""
+    schema = base64.b64encode(descriptor_set()).decode()
+    options = {"payloadFormat": "protobuf", "protobufSchema": schema, "protobufMessage": "shop.Order"}
+    kind = protobuf_type(schema, "shop.Order")
+    encode = make_row_encoder(from_arrow_schema(pa.schema(list(kind))), SinkOptions.of(options))
+    row = {
+        "id": decimal.Decimal(1 << 63),
+        "price": 1.5,
+        "raw": b"\x00",
+        "kind": "OLD",
+        "tags": ["a", "b"],
+        "customer": {"name": "Ann"},
+        "at": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+        "notes": {"x": 1},
+    }
+    values, reasons = ProtobufDecoder(schema, kind, "shop.Order").decode(pa.array([encode(row)]))
+    assert not reasons
+    assert values.to_pylist() == [{**row, "notes": [("x", 1)]}]
+    assert encode(dict.fromkeys(row)) == b""
+    for misfit in ({"id": "seven"}, {"kind": "NEVER"}, {"id": decimal.Decimal(-1)}, {"customer": {"age": 1}}):
+        with pytest.raises(ValueError, match=r"does not fit shop\.Order"):
+            encode(misfit)
+    with pytest.raises(ConfigError, match="column more would be lost"):
+        encoder(options, more=t.LongType())
 
 
 @pytest.mark.parametrize(
