@@ -117,11 +117,16 @@ def open_catalog(which: str | Path) -> Catalog:
     require_pyiceberg()
     from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import NullPool, create_engine
 
     if isinstance(which, Path):
         which.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
+            catalog = SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
+            # A pool's connections would stay open until they are garbage-collected, of which Python 3.13 warns.
+            catalog.engine.dispose()
+            catalog.engine = create_engine(f"sqlite:///{which}", poolclass=NullPool)
+            return catalog
         except Exception as error:
             raise ConfigError(f"the catalog {which} can't be opened: {first_line(error)}") from None
     try:
