@@ -13,6 +13,7 @@ from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -66,6 +67,7 @@ DEATHS_S = 600.0
 PIPELINE_SILENT_S = 600.0
 """A pipeline that has not reported for this long is no longer shown."""
 
+_IS_PUBLISHED, _FLOW = attrgetter("is_published"), attrgetter("flow")
 _TOTALS = " "
 """The key of the sums among the histories: no stream is called so."""
 
@@ -267,7 +269,7 @@ class Board:
             "delivered": round(sum(known), 1) if known else None,
             "busiest": [
                 {"stream": row.info.config.name, **row.series.spark("published", time_s, listing.range)}
-                for row in heapq.nlargest(SHARES_MAX, self._streams.values(), key=lambda row: row.flow)
+                for row in heapq.nlargest(SHARES_MAX, filter(_IS_PUBLISHED, self._streams.values()), key=_FLOW)
                 if row.flow >= FLOW_MIN
             ],
             "lagging": [
@@ -477,7 +479,8 @@ class Board:
         }
 
     def _published(self) -> float | None:
-        known = [row.published.known for row in self._streams.values() if row.published.known is not None]
+        rows = filter(_IS_PUBLISHED, self._streams.values())
+        known = [row.published.known for row in rows if row.published.known is not None]
         return round(sum(known), 1) if known or not self._streams else None
 
     def _count_unknown(self) -> int:

@@ -92,7 +92,7 @@ class Totals:
     ) -> None:
         """Add up the latest of each. A rate is known when one of the rates is."""
         consumers = list(consumers)
-        published = [row.published.known for row in streams if row.published.known is not None]
+        published = [row.published.known for row in streams if row.is_published and row.published.known is not None]
         delivered = [row.delivered.known for row in consumers if row.delivered.known is not None]
         values = {
             "published": sum(published) if published else None,
@@ -114,6 +114,11 @@ class StreamRow:
         self.flow = 0.0
         """The rate of the last samples together: who is busiest does not change with each."""
         self.series = _Series(timelines, ("published", "messages"))
+
+    @property
+    def is_published(self) -> bool:
+        """Whether its messages were published to it; those of a mirror count where they came from."""
+        return self.info.config.mirror is None
 
     def take_over(self, other: StreamRow) -> None:
         """Continue where another watch of the same stream is."""

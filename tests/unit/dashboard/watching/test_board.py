@@ -16,7 +16,7 @@ from jetlake.dashboard.watching.board import (
 )
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
-from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
+from jetlake.model.stream import StreamConfig, StreamInfo, StreamSource, StreamState
 
 
 def stream(name: str, last: int, *, consumers: int = 0, created: str = "2026-11-15T00:00:00Z") -> StreamInfo:
@@ -354,6 +354,18 @@ def test_sums_are_taken_over_as_soon_as_nothing_is_missing():
         # What is gone was deleted since the board before was fed last, and is not in it any more either.
         before.observe_consumers("S", [consumer("worker", 0, pending=4)], time_s + 1)
     assert pending == [4.0, 7.0]
+
+
+def test_what_a_mirror_copies_was_published_once():
+    board = Board()
+    mirror = StreamConfig(name="COPY", mirror=StreamSource(name="S"))
+    for time_s in range(100, 140, 2):
+        copied = StreamInfo(config=mirror, state=StreamState(last_seq=5 * (time_s - 100)))
+        board.observe_streams([stream("S", 5 * (time_s - 100)), copied], time_s)
+        board.observe_totals(time_s)
+    shown = board.totals(Listing(), 140.0)
+    assert (board.summary(140.0)["totals"]["rate"], known(shown["charts"]["published"])[-1]) == (5.0, 5.0)
+    assert [row["stream"] for row in shown["busiest"]] == ["S"]
 
 
 def test_the_busiest_streams_and_the_most_pending_consumers_are_drawn():

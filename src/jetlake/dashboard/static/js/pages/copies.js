@@ -17,7 +17,7 @@ const columns = [
   { title: "Kind", cell: (row) => row.kind, sort: "kind", order: (row) => row.kind, kind: "optional" },
   { title: "Copies", cell: (row) => row.from, sort: "from", order: (row) => row.from, kind: "clip" },
   { title: "Filter", cell: (row) => row.filter, kind: "clip optional" },
-  { title: "Behind", cell: (row) => count(row.lag), sort: "lag", order: (row) => row.lag, descending: true, kind: "number" },
+  { title: "Behind", cell: (row) => count(row.lag), sort: "lag", order: (row) => row.lag, descending: true, kind: "number optional" },
   { title: "State", cell: (row) => make("span", { class: level(row) === "good" ? "" : level(row) }, saying(row)), kind: "wrapped" },
 ];
 

@@ -20,7 +20,7 @@ const serviceColumns = [
 const scheduleColumns = (actions, done) => [
   { title: "Schedule on", cell: (row) => row.subject, sort: "subject", order: (row) => row.subject, kind: "clip main" },
   { title: "When", cell: (row) => [row.schedule, row.time_zone && ` (${row.time_zone})`], kind: "" },
-  { title: "Publishes to", cell: (row) => row.target, sort: "target", order: (row) => row.target, kind: "clip" },
+  { title: "Publishes to", cell: (row) => row.target, sort: "target", order: (row) => row.target, kind: "clip optional" },
   { title: "Stream", cell: (row) => link(streamPath(row.stream), row.stream), sort: "stream", order: (row) => row.stream, kind: "clip optional" },
   { title: "Stored", cell: (row) => moment(row.created), kind: "optional" },
   { title: "", cell: (row) => actions.deleteMessage(row.stream, row.seq, done), kind: "number" },

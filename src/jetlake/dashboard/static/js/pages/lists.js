@@ -22,7 +22,7 @@ const pipelineColumns = [
 const connectionColumns = [
   { title: "Id", cell: (row) => String(row.cid), sort: "cid", order: (row) => row.cid, kind: "number" },
   { title: "Name", cell: (row) => row.name ?? "", sort: "name", order: (row) => row.name ?? "", kind: "clip main" },
-  { title: "Address", cell: (row) => `${row.ip}:${row.port}`, sort: "ip", order: (row) => row.ip },
+  { title: "Address", cell: (row) => `${row.ip}:${row.port}`, sort: "ip", order: (row) => row.ip, kind: "optional" },
   { title: "Client", cell: (row) => `${row.lang ?? ""} ${row.version ?? ""}`, sort: "lang", order: (row) => row.lang ?? "", kind: "optional" },
   { title: "Subscriptions", cell: (row) => count(row.subscriptions), sort: "subs", order: (row) => row.subscriptions, descending: true, kind: "number optional" },
   { title: "In", cell: (row) => count(row.in_msgs), sort: "in", order: (row) => row.in_msgs, descending: true, kind: "number" },

@@ -33,7 +33,8 @@ function shares({ busiest, lagging }, perSecond, redraw) {
 /** What the server says of itself, where that is known. */
 function serverTiles({ storage, storage_max: most, slow_consumers: slow }) {
   return [
-    storage !== null && ["Disk", most > 0 ? make("span", { class: storage >= 0.9 * most ? "bad" : "" }, `${Math.floor(100 * storage / most)} %`) : bytes(storage),
+    // Less than a hundredth says more in bytes.
+    storage !== null && ["Disk", storage >= 0.01 * most && most > 0 ? make("span", { class: storage >= 0.9 * most ? "bad" : "" }, `${Math.floor(100 * storage / most)} %`) : bytes(storage),
       most > 0 ? `${bytes(storage)} of ${bytes(most)}` : "no limit"],
     slow !== null && ["Slow consumers", make("span", { class: slow ? "warn" : "" }, count(slow)), "clients that were disconnected since the server's start because they read too slowly"],
   ];
