@@ -13,7 +13,7 @@ import jetlake
 PACKAGE = Path(jetlake.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "ARCHITECTURE.md").read_text()
 
-MODULES_MAX = 18
+MODULES_MAX = 19
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 
 
@@ -73,7 +73,8 @@ async def connection(jetlake_server):
 async def request(reader, writer, subject: bytes, payload: bytes) -> bytes:
     """Publish with a reply subject and read the answer's payload."""
     writer.write(b"PUB %b _INBOX.n.1 %d\r\n%b\r\n" % (subject, len(payload), payload))
-    await reader.readline()
+    while not (await reader.readline()).startswith(b"MSG"):
+        pass  # The server's first PING comes after some seconds.
     return await reader.readline()
 
 

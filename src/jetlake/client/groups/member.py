@@ -351,7 +351,6 @@ class _Handling:
     """
 
     __slots__ = (
-        "_ack_wait_s",
         "_at_work",
         "_created",
         "_handler",
@@ -365,7 +364,6 @@ class _Handling:
     def __init__(self, member: GroupMember, handler: GroupHandler) -> None:
         self._member = member
         self._handler = handler
-        self._ack_wait_s = member._ack_wait_s
         self._turn = asyncio.Lock()
         self._at_work: Message | None = None
         self._created = ""
@@ -418,10 +416,10 @@ class _Handling:
         may have waited longer, as in the socket of a frozen instance, is checked with the server.
         """
         now = asyncio.get_running_loop().time()
-        if self._member._max_ack_pending == 1 and now - self._sure_at > self._ack_wait_s / 2:
+        if self._member._max_ack_pending == 1 and now - self._sure_at > self._member._ack_wait_s / 2:
             # sometimes: a member asks whether a message is its own
             try:
-                await message.in_progress_sync(timeout=self._ack_wait_s)
+                await message.in_progress_sync(timeout=self._member._ack_wait_s)
                 info = await self._member._consumer_info()
             except (NotFoundError, NoRespondersError):
                 return False
@@ -437,7 +435,7 @@ class _Handling:
     async def keep_in_progress(self) -> None:
         """Extend the ack wait while the handler is at work, so that its message is not delivered again."""
         while True:
-            await asyncio.sleep(self._ack_wait_s / 3)
+            await asyncio.sleep(self._member._ack_wait_s / 3)
             message = self._at_work
             if message is not None and not message.is_settled:
                 try:

@@ -48,17 +48,16 @@ class MergedGets:
     Every filter has a cursor of its own, so no message is read that no filter wants, and none twice.
 
     Attributes:
-        connection, buffer: shared by all cursors: bytes behind a batch belong to the connection, not to a filter.
+        api, buffer: shared by all cursors: bytes behind a batch belong to the connection, not to a filter.
         stream: name of the stream.
         subject: the subject of direct gets.
     """
 
     def __init__(self, api: StreamApi, stream: str, filters: tuple[str, ...], whole: SequenceRange) -> None:
-        self.connection = api.connection
         self.buffer = ReadBuffer()
         self.stream = stream
         self.subject = api.subject("DIRECT.GET", stream)
-        self._api = api
+        self.api = api
         self._end = whole.end
         patterns = filters or (">",)
         size_max = max(_BATCH_BYTES_MAX // len(patterns), 1 << 20)
@@ -104,11 +103,11 @@ class MergedGets:
     def _fill_by_leader(self, cursor: _Cursor, first: int) -> None:
         while True:
             # Requests read from the connection too, so no bytes may be left in the buffer.
-            self.buffer.drain(self.connection)
+            self.buffer.drain(self.api.connection)
             if not self.buffer.fill:
                 break
         filters = () if cursor.pattern == ">" else (cursor.pattern,)
-        messages, cursor.ahead = next_stored(self._api, self.stream, filters, SequenceRange(first, self._end))
+        messages, cursor.ahead = next_stored(self.api, self.stream, filters, SequenceRange(first, self._end))
         if len(messages):
             cursor.held.append(messages)
 
@@ -135,8 +134,8 @@ class _Cursor:
         self.batch_max = _BATCH_MAX
         self._gets = gets
         self._size_max = size_max
-        self._inbox = gets.connection.new_inbox()
-        self._sid = gets.connection.subscribe(self._inbox)
+        self._inbox = gets.api.connection.new_inbox()
+        self._sid = gets.api.connection.subscribe(self._inbox)
 
     @property
     def limit(self) -> int | None:
@@ -157,7 +156,7 @@ class _Cursor:
 
     def batch(self, sequence: int, wanted: int) -> Iterator[MessageColumns]:
         """Yield at most `wanted` messages from that sequence on; none when a mirror answers."""
-        connection, buffer, stream = self._gets.connection, self._gets.buffer, self._gets.stream
+        connection, buffer, stream = self._gets.api.connection, self._gets.buffer, self._gets.stream
         request = DirectGetRequest(
             seq=sequence,
             next_by_subj="" if self.pattern == ">" else self.pattern,
@@ -184,8 +183,8 @@ class _Cursor:
 
     def close(self) -> None:
         """End the subscription and leave the connection clean for the next reader."""
-        self._gets.connection.unsubscribe(self._sid)
-        self._gets.buffer.drain(self._gets.connection)
+        self._gets.api.connection.unsubscribe(self._sid)
+        self._gets.buffer.drain(self._gets.api.connection)
 
 
 def _check_end(stream: str, status: Headers) -> None:

@@ -91,7 +91,7 @@ class Broadcasts:
         self._client.publish(self._queues.broadcast_subject(exchange), payload)
 
     def take(self, queues: Sequence[str], limit: int | None) -> list[tuple[str, bytes]]:
-        """Return messages that wait, with their queues: at most so many."""
+        """Return waiting messages with their queues, up to a limit."""
         taken: list[tuple[str, bytes]] = []
         for queue in queues:
             waiting = self._waiting.get(queue)

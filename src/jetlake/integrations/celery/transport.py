@@ -149,7 +149,7 @@ class Channel(virtual.Channel):
     def _is_broadcast(self, exchange: str) -> bool:
         declared = self.state.exchanges.get(exchange)
         if declared is None:
-            # Celery does not declare the exchange of a broadcast task that it publishes. Those who are bound know it.
+            # Celery does not declare the exchange of a broadcast task that it publishes: its queues know it.
             return bool(exchange)
         return declared["type"] != "direct" or not declared["durable"]
 
@@ -289,7 +289,7 @@ class Channel(virtual.Channel):
 
     @property
     def waits(self) -> bool:
-        """Whether tasks of streams are wanted now: for broadcasts alone, nobody waits at a stream."""
+        """Whether tasks of streams are wanted now: with broadcasts alone, no pull waits at a stream."""
         return self.takes and not all(self.transport.broadcasts.has(queue) for queue in self._active_queues)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
@@ -408,7 +408,7 @@ class Transport(virtual.Transport):
     # Taking
 
     def _wake(self) -> None:
-        """Let whoever waits see what was broadcast; called on the client's loop."""
+        """Wake the waiting thread for a broadcast; called on the client's loop."""
         self.room.set()
         self.puller.wake()
 
@@ -474,7 +474,7 @@ class Transport(virtual.Transport):
 
 
 def _opened_broadcast(payload: bytes) -> dict[str, Any] | None:
-    """Return what was broadcast as kombu's message, or None if it is none."""
+    """Return a broadcast as kombu's message, or None if it is none."""
     try:
         raw: dict[str, Any] = loads(payload)
         raw["properties"]["delivery_tag"] = uuid4().hex

@@ -37,7 +37,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jetlake import platform
 from jetlake.errors import JetlakeError
@@ -220,7 +220,7 @@ class Committer:
         files_max: int = _THREADS_MAX,
         *,
         begin_writeback: Callable[[Syncable], None] = lambda _syncable: None,
-        redo: RedoCommits[Any] | None = None,
+        redo: RedoCommits | None = None,
         sync_if_short: Callable[[Syncable], bool] = lambda _syncable: False,
         has_events: Callable[[], bool] | None = None,
     ) -> None:

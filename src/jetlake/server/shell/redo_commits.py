@@ -10,12 +10,15 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.server.engine.core.syncable import SharedSync, Syncable
 from jetlake.store.redo.redo_format import ENTRY_BYTES_MAX
-from jetlake.store.redo.redo_log import RedoFile, RedoLog, RedoStore
+from jetlake.store.redo.redo_log import RedoFile, RedoLog
+
+if TYPE_CHECKING:
+    from jetlake.store.file_store import FileStore
 
 __all__ = ["RedoCommits"]
 
@@ -34,14 +37,7 @@ _MAKE_AGAIN_S = 60.0
 Result = TypeVar("Result")
 
 
-class RedoSyncable(Syncable, RedoStore, Protocol):
-    """A store that is synced by itself, or by the redo log."""
-
-
-Store = TypeVar("Store", bound=RedoSyncable)
-
-
-class RedoCommits(Generic[Store]):
+class RedoCommits:
     """Starts commits by the redo log, one at a time, and its checkpoints.
 
     Args:
@@ -57,11 +53,11 @@ class RedoCommits(Generic[Store]):
 
     def __init__(
         self,
-        log: RedoLog[Store],
+        log: RedoLog[FileStore],
         loop: asyncio.AbstractEventLoop,
         *,
-        redo_store: Callable[[Syncable], Store | None],
-        refused: Callable[[Store, StoreError], None],
+        redo_store: Callable[[Syncable], FileStore | None],
+        refused: Callable[[FileStore, StoreError], None],
         report: Callable[[str], None],
     ) -> None:
         self.is_under_way = False
@@ -97,7 +93,7 @@ class RedoCommits(Generic[Store]):
         self.stores_least = 1 if self._small_left else _STORES_LEAST
         if self._is_failed or not self._has_room():
             return None, begun
-        stores: list[Store] = []
+        stores: list[FileStore] = []
         others: list[Syncable] = []
         parts: list[bytes] = []
         room = ENTRY_BYTES_MAX
@@ -161,7 +157,7 @@ class RedoCommits(Generic[Store]):
         if file is not None:
             self._run(partial(log.checkpoint, file, wipes=wipes), partial(self._checkpointed, file), self._fail)
 
-    def _checkpointed(self, file: RedoFile[Store], refused: list[tuple[Store, StoreError]]) -> None:
+    def _checkpointed(self, file: RedoFile[FileStore], refused: list[tuple[FileStore, StoreError]]) -> None:
         if not refused:
             self._log.reset(file)
             self._is_failed = self._is_failed and not self._log.is_clean

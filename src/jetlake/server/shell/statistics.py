@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from jetlake.server.shell.log import Log
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.connection.connection import Connection
 
 __all__ = ["Defects", "MessageTotals", "ServerStatistics"]
 
@@ -18,24 +21,12 @@ class MessageTotals:
     def __init__(self) -> None:
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
 
-    def add(self, other: Counted) -> None:
-        """Add the counts of another part."""
+    def add(self, other: Connection) -> None:
+        """Add the counts of a connection that has ended."""
         self.in_msgs += other.in_msgs
         self.in_bytes += other.in_bytes
         self.out_msgs += other.out_msgs
         self.out_bytes += other.out_bytes
-
-
-class Counted(Protocol):
-    """Something whose messages are counted."""
-
-    out_msgs: int
-    out_bytes: int
-
-    @property
-    def in_msgs(self) -> int: ...
-    @property
-    def in_bytes(self) -> int: ...
 
 
 class ServerStatistics:

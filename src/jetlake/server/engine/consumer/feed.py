@@ -51,6 +51,7 @@ class Feed:
     def __init__(self, consumer: Consumer) -> None:
         self.last_delivered_ns = 0
         self._release = consumer.stream.release
+        self._store = consumer.stream.store
         self._cursor = consumer.cursor
         self._tracker = consumer.ack_tracker
         self._ack_handler = consumer.ack_handler
@@ -170,7 +171,7 @@ class Feed:
                 tracker.take_redelivery()
                 self._ack_handler.exhausted(sequence, count - 1)
                 continue
-            message = self._release.store.get(sequence)
+            message = self._store.get(sequence)
             if message is None:
                 tracker.take_redelivery()
                 self._ack_handler.lost(sequence)

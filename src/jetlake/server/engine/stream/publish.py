@@ -572,12 +572,11 @@ class Release:
     """The batches of one stream that wait for the disk, and how far its messages are released to readers.
 
     Attributes:
-        store: the stream's messages.
         visible_sequence: the newest durable message; readers see no newer one.
     """
 
     def __init__(self, stream: Stream) -> None:
-        self.store = stream.store
+        self._store = stream.store
         self.visible_sequence = stream.store.last_sequence
         self._stream = stream
         self._commit = stream.services.commit
@@ -595,7 +594,7 @@ class Release:
 
     def when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
         """Release a batch of `count` messages once the disk has it."""
-        commit, store = self._commit, self.store
+        commit, store = self._commit, self._store
         if not store.durable or not self._stream.rules.waits_for_disk:
             if store.durable:
                 commit.mark(store)
@@ -615,13 +614,13 @@ class Release:
     def roll_back(self, batch: Batch, error: StoreError) -> None:
         """Refuse a batch after a store error, which rolls back all messages appended since the last flush."""
         # sometimes: appended messages are rolled back
-        self.store.roll_back(error)
-        self._commit.fail(self.store, error)
-        self._commit.failed(self.store, error)
+        self._store.roll_back(error)
+        self._commit.fail(self._store, error)
+        self._commit.failed(self._store, error)
         self._answer(batch, error)
 
     def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
-        store = self.store
+        store = self._store
         waits_for_tombstones = (
             batch.rolls_up and error is None and not self._is_closed and (store.needs_flush() or store.needs_sync())
         )
@@ -647,9 +646,9 @@ class Release:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._answer(batch, error)
-        if self.store.needs_flush() and not self._is_closed:
+        if self._store.needs_flush() and not self._is_closed:
             # Removals are written only after the messages that caused them are durable.
-            self._commit.mark(self.store)
+            self._commit.mark(self._store)
 
     def _show(self, batch: Batch) -> None:
         """Show a durable batch to readers."""
