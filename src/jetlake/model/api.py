@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -160,11 +161,16 @@ _ERROR_FIELDS: dict[type[Value], dict[str, object]] = {
 }
 
 
+# The same requests come again and again: for info, for a message, for the next messages.
+_MATCHES_KEPT = 1024
+
+
 def api_prefix(domain: str = "") -> str:
     """Return the prefix of the API in that domain: `$JS.API`, `$JS.hub.API`."""
     return f"$JS.{domain}.API" if domain else API_PREFIX
 
 
+@lru_cache(maxsize=_MATCHES_KEPT)
 def match(subject: bytes | str) -> Match | None:
     """Take an API subject apart, with or without a domain; None for every subject that is not in the table.
 

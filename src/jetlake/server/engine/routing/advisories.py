@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # Loaded with the first event.
 
 __all__ = ["Advisories"]
 
+_AUDIT = b"$JS.EVENT.ADVISORY.API"
 _STREAM_KINDS = {
     ActionKind.CREATE: "ADVISORY.STREAM.CREATED",
     ActionKind.MODIFY: "ADVISORY.STREAM.UPDATED",
@@ -68,7 +69,9 @@ class Advisories:
 
     def api_audit(self, subject: bytes, request: bytes, response: bytes, origin: Subscriber | None) -> None:
         """Publish an API request with its answer."""
-        from jetlake.model.events import ApiAudit, ClientInfo, event_subject
+        if not self._account.has_interest(_AUDIT):
+            return  # As with almost every request.
+        from jetlake.model.events import ApiAudit, ClientInfo
 
         def fields() -> dict[str, Any]:
             client = origin.client_info() if origin is not None else {}
@@ -80,4 +83,4 @@ class Advisories:
                 "response": response.decode("utf-8", "replace"),
             }
 
-        self.publish(event_subject("ADVISORY.API"), ApiAudit, fields)
+        self.publish(_AUDIT, ApiAudit, fields)
