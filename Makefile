@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench docs test-pythons release try-image clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench bench-cores docs test-pythons release try-image clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -76,6 +76,9 @@ format: setup ## put the sources into the one format
 
 bench: setup ## run every benchmark in its quick form, under 25 minutes, and log to build/bench.log (ONLY="publish deliver")
 	@$(BIN)/python tools/run_benchmarks.py $(ONLY)
+
+bench-cores: setup ## measure publishing and delivery with the servers on one core and on all (ARGS="--load 8")
+	@$(BIN)/python benchmarks/cores.py $(ARGS)
 
 test-pythons: setup ## build wheel and sdist and try them with every Python from 3.11 to 3.15 that is here
 	@tools/test_pythons.sh

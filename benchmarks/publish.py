@@ -30,15 +30,15 @@ ID_SYNC_INTERVAL = "2m"
 ENCRYPTION = 'key: "0123456789abcdef0123456789abcdef", cipher: aes'
 
 
-def frame(index: int) -> bytes:
-    return b"PUB bench.%d _INBOX.a.%d %d\r\n%b\r\n" % (index % SUBJECTS, index, len(PAYLOAD), PAYLOAD)
+def frame(index: int, prefix: bytes = b"bench") -> bytes:
+    return b"PUB %b.%d _INBOX.a.%d %d\r\n%b\r\n" % (prefix, index % SUBJECTS, index, len(PAYLOAD), PAYLOAD)
 
 
-def frame_with_id(index: int) -> bytes:
+def frame_with_id(index: int, prefix: bytes = b"bench") -> bytes:
     header = b"NATS/1.0\r\nNats-Msg-Id: 5ZGtXd2l/0/%d-0123456789abcdef\r\n\r\n" % index
     sizes = (len(header), len(header) + len(PAYLOAD))
     reply = index % WINDOW
-    return b"HPUB bench.%d _INBOX.a.%d %d %d\r\n%b%b\r\n" % (index % SUBJECTS, reply, *sizes, header, PAYLOAD)
+    return b"HPUB %b.%d _INBOX.a.%d %d %d\r\n%b%b\r\n" % (prefix, index % SUBJECTS, reply, *sizes, header, PAYLOAD)
 
 
 class Publisher:
@@ -46,19 +46,24 @@ class Publisher:
 
     Args:
         ids: how many messages with ids are made; 0 sends messages without ids, the same ones again and again.
+        stream: the name of the stream, and in lower case the first token of its subjects.
     """
 
-    def __init__(self, port: int, ids: int = 0) -> None:
+    def __init__(self, port: int, ids: int = 0, stream: str = "BENCH") -> None:
+        self._stream = stream
         self.client = RawClient(port)
         self.client.socket.sendall(b"SUB _INBOX.a.* 2\r\n")
         self.client.ping()
-        make = frame_with_id if ids else frame
-        self._chunks = [b"".join(map(make, range(start, start + CHUNK))) for start in range(0, ids or WINDOW, CHUNK)]
+        make, prefix = frame_with_id if ids else frame, stream.lower().encode()
+        self._chunks = [
+            b"".join(make(index, prefix) for index in range(start, start + CHUNK))
+            for start in range(0, ids or WINDOW, CHUNK)
+        ]
         self._next_chunk = 0
 
     def create_stream(self) -> None:
-        config = {"name": "BENCH", "subjects": ["bench.*"], "allow_direct": True}
-        self.client.request("$JS.API.STREAM.CREATE.BENCH", config)
+        config = {"name": self._stream, "subjects": [f"{self._stream.lower()}.*"], "allow_direct": True}
+        self.client.request(f"$JS.API.STREAM.CREATE.{self._stream}", config)
 
     def publish(self, count: int) -> float:
         """Publish so many messages, window by window; the acknowledged messages a second."""
