@@ -226,6 +226,13 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def quoted(text: str) -> str:
+    """Write a text in double quotes, as JSON, configurations and GraphViz have it."""
+    import msgspec
+
+    return msgspec.json.encode(text).decode()
+
+
 def yes_no(value: bool) -> str:
     return "yes" if value else "no"
 

@@ -153,6 +153,21 @@ async def test_requests_of_the_api_are_watched(shell):
     assert {one["user"] for one in last} == {"jetlake command"}
 
 
+async def test_buckets_copy_from_others(shell):
+    for name in ("ONE", "ALL"):
+        await shell.run(f"kv add {name}")
+    await shell.run("kv put ONE k v")
+    await shell.run("kv edit ALL --source ONE")
+    while await shell.run("kv ls ALL -n") != "k\n":
+        await asyncio.sleep(0.01)
+    assert await shell.run("kv get ALL k --raw") == "v"
+    assert "--mirror-domain needs --mirror" in await shell.run("kv add X --mirror-domain hub", status=EXIT_USAGE)
+    # The mirror is made; its origin is on a server that is not there.
+    await shell.run("kv add FAR --mirror ONE --mirror-domain hub")
+    config = (await shell.json("stream info KV_FAR"))["config"]
+    assert config["mirror"]["external"]["api"] == "$JS.hub.API"
+
+
 async def test_buckets(shell):
     await shell.run("kv add B --storage m --republish-source '$KV.B.>' --republish-destination 'copy.>' --history 5")
     config = (await shell.json("stream info KV_B"))["config"]

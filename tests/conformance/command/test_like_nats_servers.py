@@ -83,6 +83,11 @@ async def test_requests_and_reports(system):
     assert "ok (200)" in await shell.run(f"server report health {_AS_SYSTEM}")
     for name in ("routes", "gateways", "leafnodes"):
         assert await shell.run(f"server report {name} {_AS_SYSTEM}") == f"No {name}\n"
+    report = f"server report jetstream {_AS_SYSTEM}"
+    for options in ("--sort file", "--account A --sort streams", "--host her --sort api"):
+        (row,) = await shell.json(f"{report} {options}")
+        assert (row["server"], row["streams"]) == ("here", 1)
+    assert (await shell.json(f"{report} --account $SYS"))[0]["streams"] == 0
     assert "Account information for account A" in await shell.run(f"server account info A {_AS_SYSTEM}")
     assert "does not exist" in await shell.run(f"server account info NOPE {_AS_SYSTEM}", status=EXIT_FAILED)
 

@@ -75,6 +75,20 @@ async def test_state_gaps_and_graph(orders):
     assert "Messages Stored: 3" in shown
 
 
+async def test_reports_of_raw_numbers_and_graphs(orders, tmp_path):
+    await orders.run("stream add COPY --mirror ORDERS --defaults")
+    for _ in range(2):
+        await orders.run("pub orders.new 'x' --count 1000")
+    await orders.run("consumer add ORDERS W --pull --defaults")
+    until = (await orders.json("stream state ORDERS"))["messages"]
+    assert until > 1000
+    out = await orders.run(f"stream report --raw --dot {tmp_path / 'graph.dot'}")
+    assert re.search(rf"^ORDERS\t{until}\t\d+\t|ORDERS +{until} +\d+ ", out, re.MULTILINE)
+    assert '  "ORDERS" -> "COPY" [label="mirror"];\n' in (tmp_path / "graph.dot").read_text()
+    assert f"{until:,}" in await orders.run("consumer report ORDERS")
+    assert f"{until:,}" not in await orders.run("consumer report ORDERS --raw")
+
+
 async def test_find_by_expression(orders):
     await orders.run("stream add EMPTY --subjects empty --storage memory --defaults")
 

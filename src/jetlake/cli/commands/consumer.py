@@ -559,9 +559,10 @@ async def show(session: Session, stream: str | None, name: str | None, no_select
 @consumer.command("report", example="jetlake consumer report ORDERS")
 @stream_argument
 @click.option("-l", "--leaders", is_flag=True, help="Also count how many consumers each server of a cluster leads.")
+@click.option("-r", "--raw", is_flag=True, help="Print numbers as they are.")
 @json_option
 @command
-async def report(session: Session, stream: str | None, leaders: bool, as_json: bool) -> None:
+async def report(session: Session, stream: str | None, leaders: bool, raw: bool, as_json: bool) -> None:
     """Compare the consumers of STREAM, the furthest behind first: pending messages, messages awaiting acks."""
     async with session.jetstream() as js:
         stream = await chosen_stream(js, stream)
@@ -569,7 +570,7 @@ async def report(session: Session, stream: str | None, leaders: bool, as_json: b
     if as_json:
         output.print_json(sorted(infos, key=_left, reverse=True))
     elif infos:
-        print_report(infos)
+        print_report(infos, raw=raw)
         if leaders:
             output.print_leaders("consumers", [info.cluster.leader if info.cluster else "" for info in infos])
     else:
@@ -590,8 +591,9 @@ def _left(info: ConsumerInfo) -> int:
     return info.num_pending + info.num_ack_pending
 
 
-def print_report(infos: list[ConsumerInfo]) -> None:
+def print_report(infos: list[ConsumerInfo], *, raw: bool = False) -> None:
     """Print a table of consumers, the furthest behind first."""
+    count = str if raw else output.count
     output.print_table(
         output.plural(len(infos), "consumer"),
         [
@@ -610,11 +612,11 @@ def print_report(infos: list[ConsumerInfo]) -> None:
                 f"{info.stream_name} > {info.name}",
                 ("push" if info.config.deliver_subject else "pull") + (", paused" if info.paused else ""),
                 info.config.ack_policy.value,
-                output.count(info.num_pending),
-                output.count(info.num_ack_pending),
-                output.count(info.num_redelivered),
-                output.count(info.num_waiting),
-                output.count(info.ack_floor.stream_seq),
+                count(info.num_pending),
+                count(info.num_ack_pending),
+                count(info.num_redelivered),
+                count(info.num_waiting),
+                count(info.ack_floor.stream_seq),
                 output.when(info.delivered.last_active),
             ]
             for info in sorted(infos, key=_left, reverse=True)

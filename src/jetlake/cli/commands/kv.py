@@ -16,7 +16,7 @@ from jetlake.cli.name_completion import bucket_names, key_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, SIZE
-from jetlake.client.kv.config import BucketStatus
+from jetlake.client.kv.config import BucketStatus, source_of
 from jetlake.client.kv.entry import Entry
 from jetlake.errors import KeyNotFoundError, WrongLastSequenceError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, seconds
@@ -88,6 +88,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 @_config_options
 @click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where to store it.")
 @click.option("--mirror", metavar="BUCKET", help="Create a mirror of this bucket.")
+@click.option("--mirror-domain", metavar="DOMAIN", help="JetStream domain of the bucket that is mirrored.")
 @click.option("--source", "sources", multiple=True, metavar="BUCKET", help="Copy from this source; may be repeated.")
 @json_option
 @command
@@ -96,8 +97,12 @@ async def add(session: Session, bucket: str, as_json: bool, **options: Any) -> N
     given = _given(options)
     if "storage" in given:
         given["storage"] = {"f": "file", "m": "memory"}.get(given["storage"], given["storage"])
+    domain = given.pop("mirror_domain", None)
+    if domain and "mirror" not in given:
+        fail("--mirror-domain needs --mirror", EXIT_USAGE)
     if "mirror" in given:
-        given["mirror"] = {"name": given["mirror"]}
+        external = {"external": {"api": f"$JS.{domain}.API"}} if domain else {}
+        given["mirror"] = {"name": given["mirror"], **external}
     if "sources" in given:
         given["sources"] = [{"name": name} for name in given["sources"]]
     async with session.jetstream() as js:
@@ -108,11 +113,14 @@ async def add(session: Session, bucket: str, as_json: bool, **options: Any) -> N
 @kv.command("edit", example="jetlake kv edit PRICES --history 10")
 @click.argument("bucket", shell_complete=bucket_names)
 @_config_options
+@click.option("--source", "sources", multiple=True, metavar="BUCKET", help="Copy from this source; may be repeated.")
 @json_option
 @command
 async def edit(session: Session, bucket: str, as_json: bool, **options: Any) -> None:
-    """Change the configuration of bucket BUCKET."""
+    """Change the configuration of bucket BUCKET; sources replace those that it has."""
     given = _given(options)
+    if "sources" in given:
+        given["sources"] = [source_of(bucket, {"name": name}) for name in given["sources"]]
     if not given:
         fail("nothing to change; give an option such as --history 10", EXIT_USAGE)
     fields: dict[str, Any] = {_STREAM_FIELDS.get(name, name): value for name, value in given.items()}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.contexts import Target, save_context, select_context
@@ -100,17 +98,15 @@ def _prepare(name: str, folder: Path, port: int, monitor: int | None, jetstream:
             ),
         )
         streams = " jetstream: enabled," if jetstream and account != "SYSTEM" else ""
-        accounts.append(f"  {account}: {{{streams} users: [ {{ user: {user}, password: {_quoted(password)} }} ] }}")
+        accounts.append(
+            f"  {account}: {{{streams} users: [ {{ user: {user}, password: {output.quoted(password)} }} ] }}"
+        )
     lines = ["accounts {", *accounts, "}", "system_account: SYSTEM", 'host: "127.0.0.1"', f"port: {port}"]
     if monitor is not None:
         lines.append(f'http: "127.0.0.1:{monitor}"')
     if jetstream:
-        lines.append(f"jetstream {{ store_dir: {_quoted(str(folder))} }}")
+        lines.append(f"jetstream {{ store_dir: {output.quoted(str(folder))} }}")
     file = folder / "server.conf"
     file.write_text("\n".join(lines) + "\n")
     file.chmod(0o600)
     return ["-c", str(file)]
-
-
-def _quoted(text: Any) -> str:
-    return msgspec.json.encode(text).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -14,7 +15,7 @@ from jetlake.cli.commands.account import ACCOUNT_COMMANDS
 from jetlake.cli.commands.consumer import print_report as print_consumers
 from jetlake.cli.commands.local_server import run
 from jetlake.cli.commands.server_check import check
-from jetlake.cli.commands.server_reports import REPORT_COMMANDS, filter_of
+from jetlake.cli.commands.server_reports import REPORT_COMMANDS, filter_of, server_filters
 from jetlake.cli.commands.servers import SERVER_COMMANDS
 from jetlake.cli.commands.stream import print_report as print_streams
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
@@ -182,12 +183,44 @@ async def connections(
     )
 
 
-@report.command("jetstream", example="jetlake server report jetstream --user sys --password secret")
+_JETSTREAM_SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda one: one["server"]["name"],
+    "cluster": lambda one: (one["server"].get("cluster", ""), one["server"]["name"]),
+    "streams": lambda one: -one["data"].get("streams", 0),
+    "consumers": lambda one: -one["data"].get("consumers", 0),
+    "msgs": lambda one: -one["data"].get("messages", 0),
+    "mbytes": lambda one: -one["data"].get("bytes", 0),
+    "mem": lambda one: -one["data"].get("memory", 0),
+    "file": lambda one: -one["data"].get("storage", 0),
+    "api": lambda one: -one["data"].get("api", {}).get("total", 0),
+    "err": lambda one: -one["data"].get("api", {}).get("errors", 0),
+}
+
+
+@report.command("jetstream", example="jetlake server report jetstream --sort file --user sys --password secret")
+@click.option("--account", metavar="ACCOUNT", help="Only the streams of this account.")
+@click.option(
+    "--sort", type=click.Choice(list(_JETSTREAM_SORTS)), default="cluster", show_default=True, help="Sort by this."
+)
+@server_filters
 @json_option
 @command
-async def jetstream(session: Session, as_json: bool) -> None:
+async def jetstream(
+    session: Session,
+    account: str | None,
+    sort: str,
+    host: str | None,
+    cluster: str | None,
+    tags: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show the storage used and available on all servers; for users of the system account."""
-    answers = await ask_servers(session, "JSZ", {})
+    details = {"account": account, "streams": True} if account else {}
+    wanted = {**filter_of(host, cluster, tags), **details}
+    answers = sorted(await ask_servers(session, "JSZ", wanted), key=_JETSTREAM_SORTS[sort])
+    if account:
+        # A server reports itself beside the account that is asked for.
+        answers = [{**one, "data": _of_account(one["data"], account)} for one in answers]
     if as_json:
         output.print_json([{"server": one["server"]["name"], **one["data"]} for one in answers])
         return
@@ -215,6 +248,22 @@ async def jetstream(session: Session, as_json: bool) -> None:
 
 for _command in REPORT_COMMANDS:
     report.add_command(_command)
+
+
+def _of_account(data: dict[str, Any], account: str) -> dict[str, Any]:
+    """Return the part of a server's report that is about one account."""
+    accounts: list[dict[str, Any]] = data.get("account_details") or []
+    found = next((one for one in accounts if account in (one.get("name"), one.get("id"))), {})
+    streams = found.get("stream_detail") or ()
+    states = [one.get("state") or {} for one in streams]
+    return {
+        **found,
+        "config": data.get("config", {}),
+        "streams": len(streams),
+        "consumers": sum(state.get("consumer_count", 0) for state in states),
+        "messages": sum(state.get("messages", 0) for state in states),
+        "bytes": sum(state.get("bytes", 0) for state in states),
+    }
 
 
 def _used(data: dict[str, Any], kind: str) -> str:

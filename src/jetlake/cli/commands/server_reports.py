@@ -15,7 +15,7 @@ from jetlake.cli.system import ask_servers
 _BAR_COLUMNS = 30
 
 
-def _filters(function: Any) -> Any:
+def server_filters(function: Any) -> Any:
     """Add the options that choose servers."""
     for option in (
         click.option("--tags", multiple=True, metavar="TAG", help="Only servers with these tags."),
@@ -34,7 +34,7 @@ def filter_of(host: str | None, cluster: str | None, tags: tuple[str, ...]) -> d
 
 @click.command("accounts", cls=SharedCommand, example="jetlake server report accounts --user sys --password secret")
 @click.argument("account", required=False)
-@_filters
+@server_filters
 @click.option("--sort", type=click.Choice(list(ACCOUNT_SORTS)), default="subs", show_default=True, help="Sort by this.")
 @click.option("--top", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Most accounts.")
 @json_option
@@ -81,7 +81,7 @@ def _usage(name: str, title: str, field: str) -> click.Command:
     wrapped: Any = command(run)
     wrapped.__doc__ = text
     example = f"jetlake server report {name} --user sys --password secret"
-    return click.command(name, cls=SharedCommand, example=example)(_filters(json_option(wrapped)))
+    return click.command(name, cls=SharedCommand, example=example)(server_filters(json_option(wrapped)))
 
 
 @click.command("health", cls=SharedCommand, example="jetlake server report health --user sys --password secret")
@@ -90,7 +90,7 @@ def _usage(name: str, title: str, field: str) -> click.Command:
 @click.option("--account", metavar="ACCOUNT", help="Only this account.")
 @click.option("--stream", metavar="STREAM", help="Only this stream.")
 @click.option("--consumer", metavar="CONSUMER", help="Only this consumer.")
-@_filters
+@server_filters
 @json_option
 @command
 async def health(
@@ -160,7 +160,7 @@ def _links(name: str, report: str, title: str, rows_of: Any) -> click.Command:
     wrapped: Any = command(run)
     wrapped.__doc__ = text
     example = f"jetlake server report {name} --user sys --password secret"
-    return click.command(name, cls=SharedCommand, example=example)(_filters(json_option(wrapped)))
+    return click.command(name, cls=SharedCommand, example=example)(server_filters(json_option(wrapped)))
 
 
 def _link(name: str, one: dict[str, Any]) -> list[str]:

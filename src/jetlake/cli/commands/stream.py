@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -662,6 +664,8 @@ def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
 @click.option("-n", "--name", "order", flag_value="name", help="Sort by name.")
 @click.option("-t", "--storage", "order", flag_value="storage", help="Sort by kind of storage.")
 @click.option("-l", "--leaders", is_flag=True, help="Also count how many streams each server of a cluster leads.")
+@click.option("-r", "--raw", is_flag=True, help="Print numbers and bytes as they are.")
+@click.option("--dot", metavar="FILE", help="Also write mirrors and sources to this file, as a graph for GraphViz.")
 @_all
 @json_option
 @command
@@ -671,6 +675,8 @@ async def report(
     cluster: str | None,
     order: str | None,
     leaders: bool,
+    raw: bool,
+    dot: str | None,
     show_all: bool,
     as_json: bool,
 ) -> None:
@@ -679,10 +685,12 @@ async def report(
         infos = sorted(_shown(await js.streams(subject=subject), show_all), key=_ORDERS[order or "size"])
     if cluster:
         infos = [info for info in infos if info.cluster is not None and info.cluster.name == cluster]
+    if dot:
+        await asyncio.to_thread(Path(dot).write_text, _dot(infos))
     if as_json:
         output.print_json(infos)
     else:
-        print_report(infos)
+        print_report(infos, raw=raw)
         if leaders:
             output.print_leaders("streams", [info.cluster.leader if info.cluster else "" for info in infos])
 
@@ -696,8 +704,25 @@ _ORDERS: dict[str, Callable[[StreamInfo], Any]] = {
 }
 
 
-def print_report(infos: list[StreamInfo]) -> None:
+def _copies(info: StreamInfo) -> list[tuple[str, StreamSourceInfo]]:
+    """List the mirror or the sources of a stream, each with what it is."""
+    return [("mirror", info.mirror)] if info.mirror else [("source", source) for source in info.sources]
+
+
+def _dot(infos: list[StreamInfo]) -> str:
+    """Draw which stream copies which in the language of GraphViz."""
+    edges = [
+        f"  {output.quoted(copy.name)} -> {output.quoted(info.config.name)} [label={output.quoted(kind)}];"
+        for info in infos
+        for kind, copy in _copies(info)
+    ]
+    nodes = [f"  {output.quoted(info.config.name)};" for info in infos]
+    return "\n".join(["digraph jetstream {", "  rankdir=LR;", *nodes, *edges, "}"]) + "\n"
+
+
+def print_report(infos: list[StreamInfo], *, raw: bool = False) -> None:
     """Print the table of streams, and a second one of mirrors and sources if there are any."""
+    count, size = (str, str) if raw else (output.count, output.size)
     if not infos:
         click.echo(_NONE)
         return
@@ -708,12 +733,12 @@ def print_report(infos: list[StreamInfo]) -> None:
         [
             [
                 info.config.name,
-                output.count(info.state.messages),
-                output.size(info.state.bytes),
-                output.count(info.state.num_subjects),
-                output.count(info.state.consumer_count),
-                output.count(info.state.num_deleted),
-                output.count(len(info.state.lost.msgs or ()) if info.state.lost else 0),
+                count(info.state.messages),
+                size(info.state.bytes),
+                count(info.state.num_subjects),
+                count(info.state.consumer_count),
+                count(info.state.num_deleted),
+                count(len(info.state.lost.msgs or ()) if info.state.lost else 0),
                 info.config.num_replicas,
                 output.when(info.state.last_ts),
             ]
@@ -723,10 +748,9 @@ def print_report(infos: list[StreamInfo]) -> None:
         spare=[7, 5, 3, 8, 4, 6],
     )
     copies = [
-        [info.config.name, kind, source.name, output.count(source.lag), output.last_contact(source.active)]
+        [info.config.name, kind, source.name, count(source.lag), output.last_contact(source.active)]
         for info in infos
-        for kind, sources in (("mirror", (info.mirror,) if info.mirror else ()), ("source", info.sources))
-        for source in sources
+        for kind, source in _copies(info)
     ]
     if copies:
         output.print_table(

@@ -69,7 +69,7 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
     if mirror is not None:
         given |= {"mirror": _origin(mirror)[1], "mirror_direct": True}
     if "sources" in given:
-        given["sources"] = [_source(bucket, source) for source in given["sources"]]
+        given["sources"] = [source_of(bucket, source) for source in given["sources"]]
     return configured(
         StreamConfig,
         {
@@ -97,7 +97,7 @@ def _origin(source: StreamSource | dict[str, Any]) -> tuple[str, dict[str, Any]]
     return bucket, {**origin, "name": stream_name(bucket)}
 
 
-def _source(bucket: str, source: StreamSource | dict[str, Any]) -> dict[str, Any]:
+def source_of(bucket: str, source: StreamSource | dict[str, Any]) -> dict[str, Any]:
     """Return a source whose keys become keys of this bucket, unless the source says otherwise."""
     name, origin = _origin(source)
     if origin.get("subject_transforms"):
