@@ -179,6 +179,15 @@ def restart(kind: str, folder: Path, count: int) -> tuple[float, float]:
     return figures
 
 
+def restart_empty(kind: str) -> float:
+    """CPU seconds of a start with one stream that has no message: what is not the messages' share of a restart."""
+    with tempfile.TemporaryDirectory(prefix="jetlake-bench-") as name:
+        folder = Path(name)
+        with server(kind, kept=folder) as running:
+            Growing(running, 1).create()
+        return statistics.median(restart(kind, folder, 0)[0] for _ in range(ROUNDS))
+
+
 class Findings(NamedTuple):
     """What was found out about one server."""
 
@@ -218,6 +227,7 @@ def run(kind: str, count: int, subjects: int) -> Findings:
         single["restart after stop, CPU s"] = statistics.median(restart(kind, folder, count)[0] for _ in range(ROUNDS))
         with server(kind, "always", kept=folder) as running:
             rounds["purge by subject synced, ms"] = Growing(running, subjects).purge()
+        single["restart with an empty stream, CPU s"] = restart_empty(kind)
         single["disk, bytes a message"] = sum(path.stat().st_size for path in folder.rglob("*")) / count
     finally:
         shutil.rmtree(folder)
