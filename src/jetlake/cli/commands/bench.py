@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import pstdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec import Struct
@@ -23,7 +23,7 @@ from jetlake.cli.values import DURATION, HEADER, SIZE
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
-    from jetlake.client import Client, JetStream, Message, Stream
+    from jetlake.client import Client, Consumer, JetStream, Message, Stream
 
 _STREAM, _BUCKET, _CONSUMER, _SERVICE = "benchstream", "benchbucket", "nats-bench", "nats-bench-service"
 _STEP = 1000
@@ -546,19 +546,30 @@ async def ordered(plan: Plan, stream: str, filters: tuple[str, ...]) -> None:
     await _measure(plan, "JetStream ordered consumer", work, has_size=False)
 
 
-async def _consumer_of(
-    plan: Plan, stream: str, purge: bool, consumer: str, acks: str, filters: tuple[str, ...]
-) -> None:
+class Reading(NamedTuple):
+    """How the clients of a durable consumer read."""
+
+    stream: str
+    purge: bool
+    consumer: str
+    batch: int
+    acks: str
+    doubleack: bool
+    filters: tuple[str, ...]
+
+
+async def _consumer_of(plan: Plan, reading: Reading) -> None:
     """Create the durable consumer that the clients share, from the first message on."""
+    name = reading.consumer
     async with plan.session.jetstream() as js:
-        handle = await _held(js, stream)
-        if purge:
+        handle = await _held(js, reading.stream)
+        if reading.purge:
             await handle.purge()
-        if consumer in await handle.consumer_names():
-            await handle.delete_consumer(consumer)
-        options: dict[str, Any] = {"filter_subjects": list(filters)} if filters else {}
-        ack_policy: Any = acks
-        await handle.create_consumer(consumer, durable=True, ack_policy=ack_policy, max_ack_pending=-1, **options)
+        if name in await handle.consumer_names():
+            await handle.delete_consumer(name)
+        options: dict[str, Any] = {"filter_subjects": list(reading.filters)} if reading.filters else {}
+        ack_policy: Any = reading.acks
+        await handle.create_consumer(name, durable=True, ack_policy=ack_policy, max_ack_pending=-1, **options)
 
 
 class _Countdown:
@@ -589,64 +600,53 @@ class _Countdown:
             ended.cancel()
 
 
+Batches = Callable[["Consumer", _Countdown], "AsyncIterator[Sequence[Message]]"]
+"""Yields what a client receives until the countdown is over."""
+
+
 @_command(js_group, "consume", "jetlake bench js consume --msgs 10000")
 @_consuming
-async def consume(
-    plan: Plan,
-    stream: str,
-    purge: bool,
-    consumer: str,
-    batch: int,
-    acks: str,
-    doubleack: bool,
-    filters: tuple[str, ...],
-) -> None:
+async def consume(plan: Plan, **options: Any) -> None:
     """Consume continuously with a durable consumer, whose messages the clients share."""
-    await _consumer_of(plan, stream, purge, consumer, acks, filters)
-    countdown = _Countdown(plan.msgs)
+    reading = Reading(**options)
 
-    async def work(client: Client, _count: int, advance: Callable[[int], None]) -> int:
-        done = 0
-        handle = await plan.session.jetstream_of(client).consumer(stream, consumer)
-        async with handle.consume(max_messages=batch) as messages:
+    async def batches(handle: Consumer, countdown: _Countdown) -> AsyncIterator[Sequence[Message]]:
+        async with handle.consume(max_messages=reading.batch) as messages:
             async for received in countdown.batches(aiter(messages.batches())):
-                done += len(received)
-                advance(len(received))
-                await _acknowledge(plan, received, acks, doubleack)
-                countdown.receive(received)
-        return done
+                yield received
 
-    await _measure(plan, "JetStream durable consumer (consume)", work, has_size=False)
+    await _share(plan, "JetStream durable consumer (consume)", reading, batches)
 
 
 @_command(js_group, "fetch", "jetlake bench js fetch --msgs 10000 --batch 100")
 @_consuming
-async def fetch(
-    plan: Plan,
-    stream: str,
-    purge: bool,
-    consumer: str,
-    batch: int,
-    acks: str,
-    doubleack: bool,
-    filters: tuple[str, ...],
-) -> None:
+async def fetch(plan: Plan, **options: Any) -> None:
     """Fetch batches with a durable consumer, whose messages the clients share."""
-    await _consumer_of(plan, stream, purge, consumer, acks, filters)
+    reading = Reading(**options)
+
+    async def batches(handle: Consumer, countdown: _Countdown) -> AsyncIterator[Sequence[Message]]:
+        while not countdown.is_over.is_set():
+            yield await handle.fetch(min(reading.batch, countdown.left), expires=1)
+
+    await _share(plan, "JetStream durable consumer (fetch)", reading, batches)
+
+
+async def _share(plan: Plan, title: str, reading: Reading, batches: Batches) -> None:
+    """Read with all clients from one durable consumer, until they have the messages between them."""
+    await _consumer_of(plan, reading)
     countdown = _Countdown(plan.msgs)
 
     async def work(client: Client, _count: int, advance: Callable[[int], None]) -> int:
         done = 0
-        handle = await plan.session.jetstream_of(client).consumer(stream, consumer)
-        while not countdown.is_over.is_set():
-            received = await handle.fetch(min(batch, countdown.left), expires=1)
+        handle = await plan.session.jetstream_of(client).consumer(reading.stream, reading.consumer)
+        async for received in batches(handle, countdown):
             done += len(received)
             advance(len(received))
-            await _acknowledge(plan, received, acks, doubleack)
+            await _acknowledge(plan, received, reading.acks, reading.doubleack)
             countdown.receive(received)
         return done
 
-    await _measure(plan, "JetStream durable consumer (fetch)", work, has_size=False)
+    await _measure(plan, title, work, has_size=False)
 
 
 async def _acknowledge(plan: Plan, messages: Any, acks: str, doubleack: bool) -> None:

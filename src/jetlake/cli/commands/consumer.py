@@ -13,7 +13,7 @@ from jetlake.cli import output
 from jetlake.cli.choosing import chosen_consumer, chosen_stream
 from jetlake.cli.commands.consumer_messages import next_message, subscribe
 from jetlake.cli.commands.consumer_state import cluster, find, graph, name_argument, state, stream_argument
-from jetlake.cli.config_changes import config_changes, print_changes
+from jetlake.cli.config_changes import config_changes, may_apply
 from jetlake.cli.keyboard import ask
 from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
@@ -445,12 +445,8 @@ async def edit(
             base = edited_config(base)
         wanted = with_fields(base, {**fields, "name": name})
         changes = config_changes(info.config, wanted)
-        if dry_run:
-            print_changes(changes, as_json)
+        if not may_apply(changes, f"consumer {stream} > {name}", dry_run=dry_run, force=force, as_json=as_json):
             return
-        if sys.stdin.isatty() and not force:
-            print_changes(changes, False)
-            confirm(f"Apply these changes to consumer {stream} > {name}?", force)
         await create_consumer(js.api, stream, wanted, ConsumerAction.UPDATE)
         print_info(await handle.consumer_info(name), as_json, f"Updated consumer {stream} > {name}")
 

@@ -18,7 +18,7 @@ from jetlake.cli import output
 from jetlake.cli.choosing import HIDDEN, chosen_stream
 from jetlake.cli.commands.stream_messages import get, remove_message, view
 from jetlake.cli.commands.stream_state import cluster, gaps, graph, print_state, state
-from jetlake.cli.config_changes import config_changes, print_changes, told_changes
+from jetlake.cli.config_changes import config_changes, may_apply
 from jetlake.cli.expressions import compile_expression
 from jetlake.cli.keyboard import ask
 from jetlake.cli.name_completion import stream_names
@@ -452,12 +452,8 @@ async def edit(
             base = edited_config(base)
         wanted = with_fields(base, {**fields, "name": name})
         changes = config_changes(handle.config, wanted)
-        if dry_run:
-            print_changes(changes, as_json)
+        if not may_apply(changes, f"stream {name}", dry_run=dry_run, force=force, as_json=as_json):
             return
-        if sys.stdin.isatty() and not force:
-            click.echo(told_changes(changes), err=True)
-            confirm(f"Apply these changes to stream {name}?", force)
         async with _overlaps_named(js, wanted):
             await handle.update(wanted)
         print_info(await handle.info(), as_json, f"Updated stream {name}")

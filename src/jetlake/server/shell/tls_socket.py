@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from jetlake.server.shell.access.tls import TlsChannel, TlsError
 
-__all__ = ["TlsListening", "TlsSocket"]
+__all__ = ["LayeredTransport", "TlsListening", "TlsSocket"]
 
 
 class TlsListening(Struct, frozen=True):
@@ -121,28 +121,16 @@ class TlsSocket(asyncio.Protocol):
             self._timer.cancel()
 
 
-class _TlsTransport(asyncio.Transport):
-    """What a protocol above TLS writes to.
+class LayeredTransport(asyncio.Transport):
+    """A transport above a socket's: a subclass says how written bytes are framed, and how the stream ends."""
 
-    Attributes:
-        is_paused: the protocol has not handled all that it was given.
-        at_resume: called once when it has.
-    """
-
-    def __init__(self, socket: asyncio.Transport, channel: TlsChannel, context: SSLContext) -> None:
-        super().__init__({"ssl_object": channel.object, "sslcontext": context})
+    def __init__(self, socket: asyncio.Transport, extra: dict[str, Any]) -> None:
+        super().__init__(extra)
         self._socket = socket
-        self._channel = channel
-        self.is_paused = False
-        self.at_resume: Callable[[], None] | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         found = super().get_extra_info(name)
         return found if found is not None else self._socket.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if data and not self._socket.is_closing():
-            self._socket.write(self._channel.encrypt(bytes(data)))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
@@ -152,6 +140,31 @@ class _TlsTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._socket.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+
+class _TlsTransport(LayeredTransport):
+    """What a protocol above TLS writes to.
+
+    Attributes:
+        is_paused: the protocol has not handled all that it was given.
+        at_resume: called once when it has.
+    """
+
+    def __init__(self, socket: asyncio.Transport, channel: TlsChannel, context: SSLContext) -> None:
+        super().__init__(socket, {"ssl_object": channel.object, "sslcontext": context})
+        self._channel = channel
+        self.is_paused = False
+        self.at_resume: Callable[[], None] | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if data and not self._socket.is_closing():
+            self._socket.write(self._channel.encrypt(bytes(data)))
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -164,9 +177,6 @@ class _TlsTransport(asyncio.Transport):
             self.at_resume = None
             at_resume()
 
-    def is_closing(self) -> bool:
-        return self._socket.is_closing()
-
     def can_write_eof(self) -> bool:
         return False  # the end of TLS ends both directions
 
@@ -174,6 +184,3 @@ class _TlsTransport(asyncio.Transport):
         if not self._socket.is_closing():
             self._socket.write(self._channel.finish())
             self._socket.close()
-
-    def abort(self) -> None:
-        self._socket.abort()
