@@ -71,6 +71,23 @@ async def test_the_chain_of_signatures(start, connect, realm):
     assert await is_let_in(connect, server, jwt, user)
 
 
+async def test_a_signature_is_good_for_one_connection_and_an_account_for_itself(start, connect, realm):
+    ours, theirs = realm.new_account("ours"), realm.new_account("theirs")
+    shared = realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
+    template = {"kind": "user_scope", "key": shared.public, "template": {"pub": {"allow": ["a"]}}}
+    scoped, free = realm.new_account("scoped", signing_keys=[template]), realm.new_account(signing_keys=[shared.public])
+    server = await start(realm.config(), NO_JETSTREAM)
+    jwt, user = realm.user(ours)
+    first = await connect(server)
+    replayed = user.signature(first.info["nonce"])
+    assert not await is_let_in(connect, server, jwt, user, sig=replayed)
+    await first.hello(**login(first, jwt, user))
+    # One account names another as the user's, or a key of two accounts does without the scope that one of them set.
+    for signer, account in ((ours, theirs), (realm.system, ours), (shared, ours), (shared, scoped)):
+        assert not await is_let_in(connect, server, realm.user_of(user, account, signer=signer), user)
+    assert await is_let_in(connect, server, realm.user_of(user, free, signer=shared), user)
+
+
 async def test_a_bearer_signs_nothing(start, connect, realm):
     account, strict = realm.new_account(), realm.new_account(limits={"disallow_bearer": True})
     server = await start(realm.config(), NO_JETSTREAM)

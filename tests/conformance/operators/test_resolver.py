@@ -6,6 +6,7 @@ import nkeys
 import pytest
 
 from tests.support.clients import until
+from tests.support.leaf import RawLeaf
 from tests.support.operators import Key, Realm, creds_text, enter, is_let_in, token
 
 FULL = '{ type: full, dir: "FOLDER", allow_delete: true }'
@@ -91,6 +92,25 @@ async def test_accounts_are_pushed_looked_up_listed_and_deleted(full, system, co
     assert not await is_let_in(connect, server, *user)
     assert not (tmp_path / "accounts" / f"{account.public}.jwt").exists()
     assert (tmp_path / "accounts" / f"{account.public}.jwt.deleted").exists()
+
+
+async def test_nobody_pushes_from_another_account_or_over_a_leaf_connection(full, system, connect, realm):
+    jwt, user = realm.user(realm.new_account(), bearer_token=True)
+    server = await full(resolver=FULL + '\nleafnodes { listen: "127.0.0.1:-1" }')
+    account = realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
+    stolen = realm.account(account)  # The operator signed it.
+    wire, leaf = await enter(connect, server, jwt, user), await RawLeaf().connect(server, jwt=jwt)
+    try:
+        for subject in ("$SYS.REQ.CLAIMS.UPDATE", f"$SYS.REQ.ACCOUNT.{account.public}.CLAIMS.UPDATE"):
+            await wire.send(f"PUB {subject} {len(stolen)}\r\n{stolen}\r\n")
+            leaf.send(f"LMSG {subject} {len(stolen)}\r\n{stolen}\r\nPING\r\n".encode())
+            await leaf.read_line(b"PONG")
+        await wire.ping()
+    finally:
+        leaf.close()
+    assert not await is_let_in(connect, server, *realm.user(account))
+    await push(await system(server), stolen)
+    assert await is_let_in(connect, server, *realm.user(account))
 
 
 async def test_what_is_pushed_must_be_an_account_of_the_operator(full, system, connect, realm):

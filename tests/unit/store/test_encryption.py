@@ -103,6 +103,34 @@ def test_a_rotation_that_is_cut_at_any_moment_leaves_a_store_that_either_key_ope
     assert outcomes == ({"opened"} if left == "both" else {"opened", "refused"})
 
 
+def test_who_can_write_to_the_disk_cannot_pass_files_in_the_clear_off_as_the_stores(disk):
+    """Only the key says that a store is not whole yet, whose files in the clear the next start encrypts."""
+    open_with(disk, "old")
+    write(disk, META, b"a stream that was never stored")
+    for name in KEYRING_NAMES:
+        write(disk, FOLDER / name, disk.content(FOLDER / name).replace(b'"is_whole":true', b'"is_whole":false'))
+    with pytest.raises(ConfigError, match="another key"):
+        open_with(disk, "old")
+    # Nor that the state was not sealed at all.
+    for name in KEYRING_NAMES:
+        write(disk, FOLDER / name, disk.content(FOLDER / name).replace(b'"version":2', b'"version":1'))
+    with pytest.raises(ConfigError, match="another key"):
+        open_with(disk, "old")
+
+
+def test_a_keyring_of_version_1_is_read_and_rewritten(disk, monkeypatch):
+    monkeypatch.setattr(keyring, "_VERSION", 1)
+    older = FaultyDisk(Random(1))
+    older.make_folder(FOLDER)
+    write(open_with(older, "old"), SEGMENT, b"message")
+    for name in KEYRING_NAMES:
+        assert b'"version":1' in older.content(FOLDER / name)
+    monkeypatch.setattr(keyring, "_VERSION", 2)
+    assert read(open_with(older, "old"), SEGMENT) == b"message"
+    for name in KEYRING_NAMES:
+        assert b'"version":2' in older.content(FOLDER / name)
+
+
 @pytest.mark.parametrize("name", KEYRING_NAMES)
 def test_one_file_of_the_keyring_may_be_damaged_or_gone(disk, name):
     size = len(disk.content(FOLDER / name))

@@ -5,6 +5,8 @@ Invariants:
 - The files of the store are encrypted by a random key, which never changes. A rotation seals that key again, and no
   other file is written.
 - A key that opens neither file changes nothing.
+- Whether all files are encrypted is sealed with the key. Who could say that they are not would let a start take files
+  in the clear, and with them streams that this server never stored.
 - Both files are replaced atomically, one after the other: a crash in between leaves one that the old key opens and one
   that the new key opens, and either key alone is enough. One of the files may be damaged or gone.
 """
@@ -26,7 +28,8 @@ from jetlake.store.files.disk import Disk
 __all__ = ["KEYRING_NAMES", "OpenKeyring", "has_keyring", "new_keyring", "open_keyring"]
 
 KEYRING_NAMES = ("encryption.json", "encryption.copy.json")
-_VERSION = 1
+_VERSION = 2
+_UNSEALED_STATE = 1  # The version that said `is_whole` without sealing it.
 _BYTES_MAX = 64 * 1024
 # The cost of a guess: 32 MiB of memory and a tenth of a second.
 _COST = 1 << 15
@@ -43,7 +46,7 @@ class Keyring(msgspec.Struct, kw_only=True):
         is_whole: whether all files of the store are encrypted; a start encrypts the rest.
     """
 
-    version: int = _VERSION
+    version: int
     cipher: str
     salt: str
     cost: int
@@ -76,14 +79,16 @@ class OpenKeyring:
             OSError: the disk refused; one of the files still opens with the key that opened it before, or this one.
         """
         salt, nonce = os.urandom(16), os.urandom(12)
-        sealed = nonce + _aead(self._cipher, _derive(self._secret, salt, _COST)).encrypt(nonce, self.key, salt)
         keyring = Keyring(
+            version=_VERSION,
             cipher=self._cipher,
             salt=b64encode(salt).decode(),
             cost=_COST,
-            sealed=b64encode(sealed).decode(),
+            sealed="",
             is_whole=self.is_whole,
         )
+        cipher = _aead(self._cipher, _derive(self._secret, salt, _COST))
+        keyring.sealed = b64encode(nonce + cipher.encrypt(nonce, self.key, _authenticated(keyring, salt))).decode()
         for name in KEYRING_NAMES:
             replace_file(self._disk, self._folder / name, msgspec.json.encode(keyring))
 
@@ -129,10 +134,10 @@ def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: s
         for keyring in keyrings if each else ():
             key = _unseal(keyring, each)
             if key is not None:
-                is_whole = any(one.is_whole for one in keyrings)
-                opened = OpenKeyring(disk, folder, secret, cipher, key, is_whole=is_whole)
+                opened = OpenKeyring(disk, folder, secret, cipher, key, is_whole=keyring.is_whole)
                 opened.was_rotated = number == 1
-                if opened.was_rotated or found[0] != found[1] or keyring.cipher != cipher:
+                is_current = keyring.version == _VERSION and keyring.cipher == cipher
+                if opened.was_rotated or found[0] != found[1] or not is_current:
                     opened.write()
                 return opened
     raise ConfigError(
@@ -160,7 +165,7 @@ def _read(disk: Disk, path: Path) -> Keyring | None:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    is_known = keyring.version == _VERSION and keyring.cipher in ("aes", "chacha")
+    is_known = keyring.version in (_UNSEALED_STATE, _VERSION) and keyring.cipher in ("aes", "chacha")
     return keyring if is_known and 1 < keyring.cost <= _COST_MAX else None
 
 
@@ -170,10 +175,16 @@ def _unseal(keyring: Keyring, secret: str) -> bytes | None:
 
     try:
         salt, sealed = b64decode(keyring.salt), b64decode(keyring.sealed)
-        key = _aead(keyring.cipher, _derive(secret, salt, keyring.cost)).decrypt(sealed[:12], sealed[12:], salt)
+        cipher = _aead(keyring.cipher, _derive(secret, salt, keyring.cost))
+        key = cipher.decrypt(sealed[:12], sealed[12:], _authenticated(keyring, salt))
     except (InvalidTag, ValueError):
         return None
     return bytes(key) if len(key) == 32 else None
+
+
+def _authenticated(keyring: Keyring, salt: bytes) -> bytes:
+    """Return what the seal authenticates besides the key."""
+    return salt if keyring.version == _UNSEALED_STATE else salt + (b"whole" if keyring.is_whole else b"partial")
 
 
 def _derive(secret: str, salt: bytes, cost: int) -> bytes:
