@@ -92,17 +92,20 @@ class _State:
         merged: the children of all nodes by token, once many were asked for one.
         known: where each token leads that was asked for and that a pattern names; under `*`, where all others lead.
         every: where all tokens together lead, once that was asked for.
+        size: how many patterns continue behind the nodes, once that was asked for.
     """
 
-    __slots__ = ("ends", "every", "known", "merged", "nodes", "opens")
+    __slots__ = ("ends", "every", "known", "merged", "nodes", "opens", "size")
 
     def __init__(self, nodes: list[_Node]) -> None:
         self.nodes = nodes
-        self.ends = sum(map(_ends, nodes))
-        self.opens = sum(map(_opens, nodes))
+        # Under None there is a number, under tokens there are nodes; a state may have as many nodes as the set.
+        self.ends = sum(node.get(None, 0) for node in nodes)  # type: ignore[misc]
+        self.opens = sum(_child(node, _REST).get(None, 0) for node in nodes if _REST in node)  # type: ignore[misc]
         self.known: dict[bytes, _State | _Node] = {}
         self.every: _State | _Node = {}
         self.merged: dict[bytes, list[_Node]] = {}
+        self.size = -1
 
     def children(self, token: bytes) -> list[_Node]:
         """Return the nodes of this very token."""
@@ -115,10 +118,6 @@ class _State:
 
 def _child(node: _Node, token: bytes) -> _Node:
     return node[token]  # type: ignore[return-value] # only under None there is a number
-
-
-def _children(node: _Node) -> list[_Node]:
-    return [child for child in node.values() if isinstance(child, dict)]
 
 
 def _next_of(node: _Node) -> list[_Node]:
@@ -147,14 +146,16 @@ def _opens(at: _State | _Node) -> int:
     return at.opens
 
 
-def _size_below(node: _Node) -> int:
-    """Return how many patterns continue behind this node."""
+def _size_below(nodes: list[_Node]) -> int:
+    """Return how many patterns continue behind these nodes."""
     size = 0
-    to_visit = _children(node)
+    to_visit = nodes[:]
     while to_visit:
-        child = to_visit.pop()
-        size += _ends(child)
-        to_visit += _children(child)
+        for child in to_visit.pop().values():
+            if isinstance(child, dict):
+                size += child.get(None, 0)  # type: ignore[operator] # under None there is a number
+                if len(child) > 1 or None not in child:
+                    to_visit.append(child)
     return size
 
 
@@ -174,13 +175,15 @@ class PatternMatcher:
     The methods that ask about a pattern take `is_member` where it is of the set itself and is compared with the others.
     """
 
-    __slots__ = ("_joined", "_root", "_size")
+    __slots__ = ("_joined", "_root", "_size", "_sizes_below")
 
     def __init__(self, patterns: PatternSet) -> None:
         self._root = patterns.root
         # Where a token leads from one node, and where all its tokens lead (None); the tree keeps the nodes' ids.
         self._joined: dict[tuple[int, bytes | None], _State | _Node] = {}
         self._size = 0
+        # How many patterns continue behind a node, by its id.
+        self._sizes_below: dict[int, int] = {}
 
     def matches(self, subject: bytes) -> bool:
         """Return whether a pattern of the set covers the subject, of which `*` and `>` are ordinary tokens."""
@@ -227,12 +230,26 @@ class PatternMatcher:
         at: _State | _Node = self._root
         for token in pattern.split(b"."):
             if token == _REST:
-                return count + sum(_size_below(node) for node in ([at] if isinstance(at, dict) else at.nodes))
+                return count + self._patterns_below(at)
             count += _opens(at)
             at = self._behind_every(at) if token == _ANY else self._behind(at, token)
             if not at:
                 return count
         return count + _ends(at)
+
+    def _patterns_below(self, at: _State | _Node) -> int:
+        """Return how many patterns continue behind a node or state.
+
+        Counted once for each: thousands of patterns ask about the same node when a stream's subjects are replaced.
+        """
+        if isinstance(at, _State):
+            if at.size < 0:
+                at.size = _size_below(at.nodes)
+            return at.size
+        size = self._sizes_below.get(id(at))
+        if size is None:
+            size = self._sizes_below[id(at)] = _size_below([at])
+        return size
 
     def _behind(self, at: _State | _Node, token: bytes) -> _State | _Node:
         """Return where a token leads; no pattern names a wildcard."""

@@ -119,7 +119,12 @@ class Api:
             yield from work
             while waiting:
                 yield
-                yield from self._serve(waiting.popleft())
+                call = waiting.popleft()
+                if self._long_work.is_finishing:
+                    # Each may take long: a server that stops refuses what it has not begun.
+                    self._respond(call, api_error(10008))
+                else:
+                    yield from self._serve(call)
         finally:
             if waiting:  # An unexpected exception ended one request; the others get their answers.
                 self._long_work.go_on_with(self._serve_waiting(stream, self._serve(waiting.popleft())))

@@ -307,7 +307,7 @@ class JetStream:
         if set(config.subjects) <= set(owned):
             return
         ours = yield from matcher_of([subject.encode() for subject in config.subjects])
-        own = yield from matcher_of([subject.encode() for subject in owned])
+        own = (yield from matcher_of([subject.encode() for subject in owned])) if owned else None
         for _ in range(_RESTARTS_MAX):
             seen = self.captured.changes, [*self.restoring, *self.capturing]
             yield from self._compare(config, ours, own)
@@ -315,7 +315,7 @@ class JetStream:
                 return
         finish(self._compare(config, ours, own))
 
-    def _compare(self, config: StreamConfig, ours: PatternMatcher, own: PatternMatcher) -> Steps[None]:
+    def _compare(self, config: StreamConfig, ours: PatternMatcher, own: PatternMatcher | None) -> Steps[None]:
         """Compare a configuration's subjects with the subjects of the account's other streams."""
         for other in [*self.restoring.values(), *self.capturing.values()]:
             if other.name != config.name:
@@ -326,8 +326,15 @@ class JetStream:
         captured, changes = PatternMatcher(self.captured), self.captured.changes
         for subject in config.subjects:
             pattern = subject.encode()
-            if captured.overlaps(pattern) and captured.count_overlapping(pattern) > own.count_overlapping(pattern):
-                raise api_error(10065)
+            if captured.overlaps(pattern):
+                if own is None:
+                    raise api_error(10065)
+                # Each look at a set may walk all of it the first time.
+                yield
+                count = own.count_overlapping(pattern)
+                yield
+                if self.captured.changes == changes and captured.count_overlapping(pattern) > count:
+                    raise api_error(10065)
             yield
             if self.captured.changes != changes:
                 return

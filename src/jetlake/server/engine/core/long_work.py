@@ -25,12 +25,14 @@ class LongWork:
     Attributes:
         slice_ns: length of a time slice.
         waiting: unfinished work, the longest waiting first.
+        is_finishing: whether the engine stops: what has begun is finished, and nothing else begins.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.slice_ns = SLICE_NS
         self._clock = clock
         self.waiting: deque[Steps[None]] = deque()
+        self.is_finishing = False
 
     def advance(self, work: Steps[None]) -> bool:
         """Run steps for one time slice; True when the work is done."""
@@ -54,6 +56,7 @@ class LongWork:
 
     def finish(self) -> None:
         """Run all unfinished work to its end, before the engine stops."""
+        self.is_finishing = True
         while self.waiting:
             for _ in self.waiting.popleft():
                 pass

@@ -14,6 +14,8 @@ LISTED = 2000
 SUBJECTS = 6000
 LINES_MAX = 15 * LISTED
 """What is done at once for a list must be short for each entry; what takes more than a few lines goes in steps."""
+TOTAL_MAX = 1000 * LISTED
+"""The whole work of a request grows with its list, not with its square."""
 
 
 def numbered(pattern, count=LISTED):
@@ -54,6 +56,8 @@ REQUESTS = {
     "STREAM.UPDATE": [
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("v.{0}")])),
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["other", *numbered("w.{0}")])),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=numbered("y.*.{0}.>"))),
+        ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=numbered("y.{0}.*.>"))),
         ("STREAM.UPDATE.OTHER", stream("OTHER", subjects=["w.*"])),
         ("STREAM.UPDATE.OTHER", stream("OTHER", sources=SOURCES)),
         ("STREAM.UPDATE.OTHER", stream("OTHER", sources=[{"name": name} for name in numbered("m{0}", LISTED // 2)])),
@@ -113,6 +117,7 @@ class Lines:
 
     def __init__(self):
         self.most = 0
+        self.total = 0
         self._count = 0
 
     def during(self, act):
@@ -123,6 +128,7 @@ class Lines:
         finally:
             sys.settrace(before)
         self.most = max(self.most, self._count)
+        self.total += self._count
 
     def _trace(self, frame, event, argument):
         self._count += event == "line"
@@ -145,8 +151,8 @@ def large(make_harness):
 
 @pytest.mark.parametrize("verb", REQUESTS)
 def test_no_turn_does_much_of_the_work(large, verb):
-    lines = Lines()
     for subject, body in REQUESTS[verb]:
+        lines = Lines()
         payload = json.dumps(body).encode() if body is not None else b""
         large.client.take()
         lines.during(lambda: large.publish(f"$JS.API.{subject}", payload, reply=b"_INBOX.a"))  # noqa: B023
@@ -156,3 +162,4 @@ def test_no_turn_does_much_of_the_work(large, verb):
         if answer.payload.startswith(b"{") and verb != "CONSUMER.UNPIN":
             assert "error" not in json.loads(answer.payload), (subject, answer.payload)
         assert lines.most <= LINES_MAX, subject
+        assert lines.total <= TOTAL_MAX, subject

@@ -700,3 +700,15 @@ def test_a_stream_that_is_deleted_while_its_limits_are_tightened_stays_deleted(m
     assert not harness.jetstream.streams
     harness.clock.advance(5)
     harness.engine.run_timers()
+
+
+def test_a_stop_ends_what_has_begun_and_refuses_what_waits(sliced):
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.1.x"}, reply=b"_INBOX.1")
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.2.x"}, reply=b"_INBOX.2")
+    send(sliced, "STREAM.INFO.S", reply=b"_INBOX.3")
+    sliced.engine.flush()
+    assert not answers(sliced)
+    sliced.engine.close()
+    found = answers(sliced)
+    assert found[b"_INBOX.1"]["purged"] == 3
+    assert [found[reply]["error"]["err_code"] for reply in (b"_INBOX.2", b"_INBOX.3")] == [10008, 10008]
