@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world test-cluster soak lake-kills lake-day bench bench-cores docs test-pythons release try-image clean
+.PHONY: help setup demo test check format fuzz fuzz-client fuzz-servers power-cuts simulate simulate-spark world coverage test-cluster soak lake-kills lake-day bench bench-cores docs test-pythons release try-image clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -55,6 +55,14 @@ simulate-spark: setup ## run random histories of the Spark source and sink (SEED
 
 world: setup ## run whole worlds from seeds: servers, clients, network, disks and faults (SEEDS=100 SEED=1, or SECONDS=600)
 	@$(BIN)/python -m tests.world.run_world --seed $(SEED) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS),--seeds $(SEEDS))
+
+coverage: setup ## measure the branches of store, engine and client under the tests without sockets and some worlds (SEEDS=10)
+	@$(BIN)/python -c "import coverage" 2>/dev/null || $(BIN)/pip install --quiet "coverage>=7.6"
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q tests/unit tests/store tests/simulation
+	@$(BIN)/python -m tests.world.run_world --seed $(SEED) --seeds $(if $(filter command line,$(origin SEEDS)),$(SEEDS),10) --coverage
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report --sort=miss
 
 test-cluster: setup ## kill, freeze and cut off the servers of a nats-server cluster under load (KILLS=20, under 15 min)
 	@CLUSTER_KILLS=$(KILLS) tools/test_cluster.sh

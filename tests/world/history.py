@@ -77,6 +77,7 @@ class History:
         for server in self.servers:
             if server.server is not None and server.server.defects:
                 raise BrokenPromiseError(f"{server.name} had an internal error: {server.log_lines[-5:]}")
+            server.check_memory()
 
     def _conduct(self):
         world, random = self.world, self.random

@@ -1,7 +1,7 @@
-"""Plant small faults, one at a time, and see whether a world notices: `python -m tests.world.run_mutations --seeds 40`.
+"""Plant small faults, one at a time, and see who notices: `python -m tests.world.run_mutations --seeds 40`.
 
-Each is a piece of the sources and what stands there instead; one whose piece is not found any more is an error. The
-sources themselves stay as they are: worlds run on a copy.
+Asked are the unit tests of the module's folder, and worlds. Each fault is a piece of the sources and what stands there
+instead; one whose piece is not found any more is an error. The sources themselves stay as they are: a copy is run.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+_TEST_S = 60
+"""How long a unit test may take under a fault."""
 
 MUTATIONS = [
     ("server/shell/committer.py", "error = sync(syncable)", "error = None", "a sync is left out"),
@@ -123,6 +125,175 @@ MUTATIONS = [
         "                self._waiters.pop()",
         "a waiting thread is not woken",
     ),
+    ("server/shell/leaf/connection.py", "self.writer.send(PONG)", "pass", "a leaf node's ping is not answered"),
+    (
+        "server/shell/leaf/dialer.py",
+        "            while True:",
+        "            for _ in range(1):",
+        "a hub is dialled once",
+    ),
+    (
+        "server/shell/leaf/leaf_nodes.py",
+        "await hang_up_all(self.sockets)",
+        "pass",
+        "sockets of leaf nodes outlive a stop",
+    ),
+    (
+        "server/shell/connection_table.py",
+        "await hang_up_all(self._sockets)",
+        "pass",
+        "sockets of clients outlive a stop",
+    ),
+    (
+        "server/engine/sourcing/receiver.py",
+        "        if number != self._delivered + 1:",
+        "        if False:",
+        "a copy overlooks a delivery that is missing",
+    ),
+    (
+        "server/engine/sourcing/receiver.py",
+        "        if now_ns - self._heard_ns >= _SILENCE_NS:",
+        "        if False:",
+        "a copy waits for a silent origin",
+    ),
+    (
+        "server/engine/stream/publish.py",
+        "sequence = find(message_id) or sequences.get(message_id)",
+        "sequence = sequences.get(message_id)",
+        "a run forgets the ids of stored messages",
+    ),
+    (
+        "server/engine/schedule/schedules.py",
+        "                self._due.pop(subject, None)",
+        "                pass",
+        "a schedule outlives the message that replaces it",
+    ),
+    (
+        "server/engine/schedule/schedules.py",
+        "        while sequence <= store.last_sequence:",
+        "        while False:",
+        "schedules behind the saved index are not read",
+    ),
+    (
+        "server/engine/consumer/ack_handler.py",
+        "            self._confirm(reply)",
+        '            self._account.publish(reply, b"", b"", b"")',
+        "an ack is confirmed before it is on disk",
+    ),
+    (
+        "server/engine/core/commit.py",
+        "                hold.is_marked = True",
+        "                pass",
+        "a held journal is not flushed",
+    ),
+    (
+        "server/engine/core/commit.py",
+        "            if (hold := self._held.get(syncable)) is not None:\n                # sometimes: a journal waits for the log of its stream\n                hold.is_marked = True\n                continue\n",
+        "",
+        "a journal does not wait for its stream's log",
+    ),
+    (
+        "server/engine/api/api.py",
+        "        if waiting is not None:",
+        "        if False:",
+        "requests about a stream overtake each other",
+    ),
+    (
+        "client/publish/fast_publisher.py",
+        "self.acknowledged, self._interval = answer.seq, answer.msgs",
+        "self.acknowledged, self._interval = self.published, answer.msgs",
+        "a fast batch counts what was sent as acknowledged",
+    ),
+    (
+        "client/ordered/ordered.py",
+        "        if self.ordered.gap is None:\n            return good, NextStep.PULL",
+        "        if True:\n            return good, NextStep.PULL",
+        "an ordered read goes on over a gap",
+    ),
+    (
+        "client/groups/member.py",
+        "            if not await self._has(message):",
+        "            if False:",
+        "a member handles whatever it once got",
+    ),
+    (
+        "client/tables/range_reader.py",
+        "next_sequence = int(messages.sequence[-1]) + 1",
+        "next_sequence = int(messages.sequence[-1])",
+        "a range is read from its last message again",
+    ),
+    (
+        "spark/source/driver.py",
+        "            self._watch.ask(lambda api: release(api, how, stream, self._options, before))",
+        "            pass",
+        "committed messages are not released",
+    ),
+    (
+        "spark/sink/publisher.py",
+        "            for chunk in self.open:\n                chunk.ask_by_row(self.inbox)",
+        "            self.open.clear()",
+        "rows that were open when a connection broke are dropped",
+    ),
+    (
+        "spark/sink/publisher.py",
+        "            self._await(self._options.window, _OPEN_BYTES_MAX, unsent=1)\n            self._connection.send(chunk.frames.data)\n        self._await(0, 0)",
+        "            self._await(self._options.window, _OPEN_BYTES_MAX, unsent=1)\n            self._connection.send(chunk.frames.data)",
+        "a task does not wait for the last rows",
+    ),
+    (
+        "client/migration/gate.py",
+        "        if not is_closed(config):\n            await",
+        "        if False:\n            await",
+        "a stream that moves stays open",
+    ),
+    (
+        "client/connection/requests.py",
+        "                self._repeat(reply, frame)",
+        "                pass",
+        "requests are not repeated",
+    ),
+    (
+        "client/connection/connection.py",
+        "            transport.resume_reading()",
+        "            pass",
+        "a client that paused does not read again",
+    ),
+    (
+        "client/kv/bucket.py",
+        '"expected_last_subject_sequence": revision',
+        '"expected_last_subject_sequence": None',
+        "a key is updated whatever its revision is",
+    ),
+    (
+        "server/engine/consumer/priority.py",
+        '        if self._store.id:\n            self._store.set("", 0, _do_nothing)\n        # Also',
+        "        # Also",
+        "the pin that was taken stays on disk",
+    ),
+    (
+        "server/engine/batch/atomic_batches.py",
+        "if sequence != len(batch.messages) + 1 or",
+        "if",
+        "a batch may have holes",
+    ),
+    (
+        "server/engine/consumer/flow_control.py",
+        '        self.pending = max(self.pending - self._covered, 0)\n        self.outstanding = b""',
+        "        self.pending = max(self.pending - self._covered, 0)",
+        "flow control asks once",
+    ),
+    (
+        "client/pull/pull_state.py",
+        "        self.is_connected = True\n",
+        "",
+        "a pull does not know that it is connected again",
+    ),
+    (
+        "server/engine/stream/publish.py",
+        "self.store.roll_back(error)",
+        "self.store.roll_back(error) if self.store.last_sequence % 2 else None",
+        "every other rollback is left out",
+    ),
 ]
 
 
@@ -131,13 +302,17 @@ def main():
     parser.add_argument("--seeds", type=int, default=40, help="for each fault")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="those whose description has these words")
+    parser.add_argument("--place", type=int, default=1, help="the first to plant, counted from 1")
     arguments = parser.parse_args()
     unnoticed = []
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place)
         for name in ("src", "tests"):
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "static"))
-        for path, piece, instead, what in MUTATIONS:
+            shutil.copytree(
+                ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "static", "node_modules")
+            )
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        for path, piece, instead, what in MUTATIONS[arguments.place - 1 :]:
             if arguments.only not in what:
                 continue
             source = copy / "src" / "jetlake" / path
@@ -145,16 +320,35 @@ def main():
             if piece not in original:
                 sys.exit(f"{path} has no {piece!r} any more: plant {what!r} elsewhere")
             source.write_text(original.replace(piece, instead, 1))
-            noticed = _notice(copy, arguments)
+            test, seed = _notice_by_test(copy, path), _notice_by_seed(copy, arguments)
             source.write_text(original)
-            print(f"| {what} | `{path}` | {noticed or 'nobody noticed'} |", flush=True)
-            if not noticed:
+            print(f"| {what} | `{path}` | {test or '-'} | {seed or '-'} |", flush=True)
+            if not test and not seed:
                 unnoticed.append(what)
     print(f"{len(unnoticed)} were not noticed: {unnoticed}")
 
 
-def _notice(copy, arguments):
-    """Return the first seed that notices, and how."""
+def _notice_by_test(copy, path):
+    """Return the first unit test of the module's folder that notices."""
+    folder = copy / "tests" / "unit" / Path(path).parent
+    if not folder.is_dir():
+        return ""
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_TEST_S}", folder],
+            cwd=copy, capture_output=True, text=True, check=False, timeout=20 * _TEST_S,
+            env={**os.environ, "PYTHONPATH": str(copy / "src")},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "one that hangs"
+    if "Timeout" in run.stdout:
+        return "one that hangs"
+    found = re.search(r"(?:FAILED|ERROR) \S*::(\w+)", run.stdout)
+    return f"`{found[1]}`" if found else ""
+
+
+def _notice_by_seed(copy, arguments):
+    """Return the first seed that notices."""
     command = [sys.executable, "-m", "tests.world.run_world", "--first", "--seed", str(arguments.seed)]
     run = subprocess.run(
         [*command, "--seeds", str(arguments.seeds)], cwd=copy, capture_output=True, text=True, check=False,

@@ -37,16 +37,18 @@ REACH_SEEDS = 1000
 _kept = []
 
 
-def run_seed(seed, shift=0, **options):
+def run_seed(seed, shift=0, measures=False, **options):
     """Run one history in this process, and return what came of it.
 
     Args:
+        measures: write down which branches were taken, for `coverage combine`.
         shift: so many objects are in memory before; nothing may depend on the addresses of objects.
     """
     gc.disable()
     random.seed(seed)
     _kept.append([object() for _ in range(shift)])
     history = History(seed, **options)
+    measured = _begin_measuring() if measures else None
     interposed.enter(history.world)
     nuid._shared.renew()
     failure = None
@@ -54,6 +56,10 @@ def run_seed(seed, shift=0, **options):
         history.run()
     except BaseException as error:
         failure = "".join(traceback.format_exception(error))
+    if measured is not None:
+        interposed.enter(None)
+        measured.stop()
+        measured.save()
     world = history.world
     return {
         "seed": seed,
@@ -66,6 +72,15 @@ def run_seed(seed, shift=0, **options):
         "virtual_s": (world.scheduler.now_ns - 1_000_000_000_000) / 1e9,
         "lines": [f"{(time_ns - 1_000_000_000_000) / 1e9:12.6f} {text}" for time_ns, text in world.lines],
     }
+
+
+def _begin_measuring():
+    """Begin to note the branches that are taken in this thread and in those of the world."""
+    import coverage
+
+    measured = coverage.Coverage(data_suffix=True)
+    measured.start()
+    return measured
 
 
 def run_forked(seed, **options):
@@ -134,6 +149,7 @@ def main():
     parser.add_argument("--shift", type=int, default=0, help="begin with so many objects in memory")
     parser.add_argument("--shrink", action="store_true", help="shorten the histories that fail")
     parser.add_argument("--first", action="store_true", help="end at the first that fails")
+    parser.add_argument("--coverage", action="store_true", help="note which branches are taken")
     parser.add_argument("--here", action="store_true", help="run in this process, for a debugger")
     arguments = parser.parse_args()
     began, totals, failed = _wall(), {}, []
@@ -141,7 +157,7 @@ def main():
     skip = frozenset(arguments.skip.split(",")) - {""}
     while True:
         run = run_seed if arguments.here else run_forked
-        outcome = run(seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift)
+        outcome = run(seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift, measures=arguments.coverage)
         for name, number in outcome["counts"].items():
             totals[name] = totals.get(name, 0) + number
         if arguments.trace:

@@ -12,6 +12,7 @@ Always true:
 
 import _thread
 import heapq
+import sys
 import threading
 from collections import deque
 
@@ -125,6 +126,8 @@ class Scheduler:
         sets: a seed would not be the same history again.
         """
         begun.release()
+        if (trace := threading.gettrace()) is not None:
+            sys.settrace(trace)  # what measures coverage
         while True:
             thread, work = slot.work
             slot.work = None

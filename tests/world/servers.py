@@ -18,6 +18,8 @@ from tests.world.world import Process
 
 __all__ = ["ServerMachine", "make_files_small"]
 
+_TURN_BYTES = 1 << 20
+"""What one turn may add before a client that takes nothing is cut off."""
 _OPTIONS = {"host": "0.0.0.0", "port": 4222, "ping_interval_s": 10.0}
 
 
@@ -91,6 +93,13 @@ class ServerMachine:
             await asyncio.sleep(0.3)  # more than a socket lingers
 
         process.start_loop(serve)
+
+    def check_memory(self):
+        """Check what waits in memory for clients against the server's limits."""
+        connections = self.server.connections.values() if self.server is not None else ()
+        for connection in connections:
+            if connection.pending_bytes() > self.options.max_pending + _TURN_BYTES:
+                raise BrokenPromiseError(f"{self.name} keeps {connection.pending_bytes()} bytes for {connection}")
 
     def check_interest(self):
         """Check that nobody's subscriptions are left of the clients that have gone."""

@@ -8,7 +8,7 @@ import jetlake
 from jetlake.errors import InvalidOptionError, JetlakeError, RequestTimeoutError
 from jetlake.model.enums import PriorityPolicy
 from tests.world import changes, jobs, values
-from tests.world.book import BrokenPromiseError, Publishes, Reads
+from tests.world.book import BrokenPromiseError, Publishes, Reads, none
 
 __all__ = ["Setup", "Worker"]
 
@@ -116,6 +116,7 @@ class Worker:
         self.name = name
         self.random = history.chance(name)
         self.errors = []
+        self.promised = []
 
     @property
     def url(self):
@@ -150,6 +151,7 @@ class Worker:
             for actor in actors:
                 actor.cancel()
         await (self.nc.drain() if random.random() < 0.5 else self.nc.close())
+        none("promised acknowledgements are still open", [ack for ack in self.promised if not ack.is_done])
 
     async def _act(self, name, operations):
         number = 0
@@ -204,7 +206,9 @@ class Worker:
             number = next(self.setup.numbers)
             book.begin(number)
             options = {"msg_id": f"m{number}"} if random.random() < 0.5 else {}
-            pending.append((number, await self.js.publish_async(f"plain.{number % 5}", b"%d" % number, **options)))
+            ack = await self.js.publish_async(f"plain.{number % 5}", b"%d" % number, **options)
+            pending.append((number, ack))
+            self.promised.append(ack)
         for number, ack in pending:
             try:
                 book.acked(number, (await ack).seq)
