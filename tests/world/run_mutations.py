@@ -47,7 +47,7 @@ MUTATIONS = [
     ),
     (
         "server/engine/stream/publish.py",
-        "        self.store.roll_back(error)",
+        "        self._store.roll_back(error)",
         "        pass",
         "a rollback is left out",
     ),
@@ -290,8 +290,8 @@ MUTATIONS = [
     ),
     (
         "server/engine/stream/publish.py",
-        "self.store.roll_back(error)",
-        "self.store.roll_back(error) if self.store.last_sequence % 2 else None",
+        "self._store.roll_back(error)",
+        "self._store.roll_back(error) if self._store.last_sequence % 2 else None",
         "every other rollback is left out",
     ),
 ]
