@@ -316,34 +316,51 @@ class FileStore(IndexedStore[Segment], MessageStore):
         return self._spiller.is_behind()
 
     def _compact_step(self, sync_here: bool) -> bool:
+        """Take the first step that has work to do.
+
+        The order is the design: memory is bounded first, a rewrite that has begun ends before another begins, a segment
+        is verified before it is rewritten and rewritten before it is compressed, and the snapshot comes last, since
+        every step before it changes what a snapshot describes.
+        """
         log = self._log
         if self.failure is not None or self._closed:
             return False
+        # Every step reads or replaces files, so that nothing may wait in memory to be written to them.
         self.flush()
+        # A snapshot that has begun describes the moment of its beginning: the sooner it ends, the less a start reads.
+        # Names are unpacked first because until then the first request that needs one waits for all of them.
         if self._index_file.step() or self._index.subjects.numbers.unpack_step():
             return True
+        # Before all that saves only disk: until a full segment is spilled, its rows take memory.
         if self._spiller.step():
             return True
+        # Files that are ready are installed by the thread that syncs, and dead segments removed after their removal is
+        # in the synced list. No more of either is prepared until then: each takes room on the disk twice.
         if self._compactor.waits_for_sync() or self._waits_for_write():
             if sync_here:
                 self.sync()
             return True
+        # One rewrite at a time, to its end.
         if self._compactor.step():
             return True
         for segment in self._index.blocks:
             if segment is self._index.active or not segment.size:
                 continue
             if not segment.verified:
+                # A damaged record is found and reported here, before a rewrite would copy its segment.
                 self._checked_reader.check_step(segment)
                 return True
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)
                 return True
+        # After the rewrites: a compressed segment that is rewritten would be compressed twice.
         if self.compresses and self._compressor.step():
             return True
         if not sync_here and log.durability.needs_sync():
             # Segment indexes will do: a busy store is not made to wait.
             return False
+        # A snapshot keeps the per-subject counters, which therefore have to be exact, and no removal that a crash may
+        # still undo: one that is held back waits for the message that caused it.
         if not self._index.is_counted:
             return False
         if log.written_bytes > max(self._snapshot_bytes, self._index.bytes // 2) and not log.removals.held_back:

@@ -314,7 +314,14 @@ class Commit:
         self._soon.clear()
 
     def flush(self) -> None:
-        """Flush each marked store and journal once, then run the actions that need no sync."""
+        """Flush each marked store and journal once, then run the actions that need no sync.
+
+        The branches are ordered by what an action waits for. First the waits that a flush does not end: for everything
+        (a barrier), for another store (held), for the next flush (marked again while this one ran). Then an error,
+        which ends every other wait: a sync under way says nothing of what the flush could not write. Only then the
+        sync: the next one if the store was flushed since the last began, the one under way if not, and none if all is
+        synced.
+        """
         errors = self._flush_dirty()
         fresh, self._fresh = self._fresh, []
         again = self._dirty.copy()  # marked by the flush of another one

@@ -1,7 +1,8 @@
 """The segment index of a segment: a file beside it from which its rows and its subjects are read when they are needed.
 
 It shows the state of a full segment at the time of writing. It is derived from the log and never synced: where it is
-missing or torn, or does not fit its segment, the segment is read instead.
+missing or torn, or does not fit its segment, the segment is read instead. It serves reads, one segment at a time; what
+a start needs of all segments is in the snapshot (`snapshot/index_snapshot.py`, which says why both are there).
 
 The reasons are in decision 23 (docs/decisions).
 """

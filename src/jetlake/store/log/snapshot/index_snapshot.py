@@ -4,7 +4,13 @@ It tells how things stood at one moment: each segment with its length then. What
 always, so that an old snapshot is as good as a new one, only slower. It is written when nothing waits, aside and
 renamed, and never waited for: one that is torn has a wrong hash, and the log is read instead.
 
-The reasons are in decision 6 (docs/decisions).
+The index is on disk twice, for two moments. A segment index (`segment_index/format.py`) is for reads: it is written
+once, when its segment is full, and holds what a read needs of that segment. The snapshot is for a start: it holds what
+changes after that and belongs to no segment alone (which rows still live, the counters and names of all subjects), and
+the newest segments, which have no segment index yet. Without snapshots, a start after a stop would open the index of
+every segment, and scan the segments without one; without segment indexes, all rows would have to stay in memory.
+
+The reasons are in decisions 6 and 23 (docs/decisions).
 """
 
 from __future__ import annotations
