@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +20,11 @@ LIST_MAX = 100
 """Most streams, consumers, subjects or messages of one answer."""
 PAYLOAD_MAX = 4096
 """Most characters of a payload, or bytes of one that is no text, unless a single message is asked for."""
-_TEXT_MAX = 1024
+# How many items and characters are kept, the first that fits.
+_CUTS = ((LIST_MAX, 1024), (20, 256), (5, 64))
+_ROW_ITEMS_MAX, _ROW_TEXT_MAX = 20, 256
+# Of an answer with rows, what is not rows.
+_FRAME_BYTES = 8 << 10
 _HEADERS_MAX = 2048
 
 
@@ -39,16 +45,41 @@ def encode(value: Any) -> str:
 
 
 def shorten(value: Any) -> Any:
-    """Return plain data with long texts and long lists cut; a cut value says so."""
-    if isinstance(value, str) and len(value) > _TEXT_MAX:
-        return f"{value[:_TEXT_MAX]}… ({len(value)} characters)"
+    """Return plain data with long texts and long lists cut, so that it fits; what was cut says so."""
+    for items_max, text_max in _CUTS:
+        cut = _cut(value, items_max, text_max)
+        if len(msgspec.json.encode(cut)) <= ANSWER_BYTES_MAX:
+            break
+    return cut
+
+
+def _cut(value: Any, items_max: int, text_max: int) -> Any:
+    if isinstance(value, str) and len(value) > text_max:
+        return f"{value[:text_max]}… ({len(value)} characters)"
     if isinstance(value, dict):
-        kept = {shorten(key): shorten(one) for key, one in list(value.items())[:LIST_MAX]}
-        return {**kept, "…": f"{len(value) - LIST_MAX} more"} if len(value) > LIST_MAX else kept
+        kept = {_cut(key, items_max, text_max): _cut(one, items_max, text_max) for key, one in _first(value, items_max)}
+        return {**kept, "…": f"{len(value) - items_max} more"} if len(value) > items_max else kept
     if isinstance(value, (list, tuple)):
-        kept_items = [shorten(one) for one in value[:LIST_MAX]]
-        return [*kept_items, f"… {len(value) - LIST_MAX} more"] if len(value) > LIST_MAX else kept_items
+        items = [_cut(one, items_max, text_max) for one in value[:items_max]]
+        return [*items, f"… {len(value) - items_max} more"] if len(value) > items_max else items
     return value
+
+
+def _first(value: dict[str, Any], count: int) -> list[tuple[str, Any]]:
+    return list(islice(value.items(), count))
+
+
+def fitting(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first rows that fit into one answer, `LIST_MAX` at most; a row by itself is cut."""
+    left = ANSWER_BYTES_MAX - _FRAME_BYTES
+    kept: list[dict[str, Any]] = []
+    for row in islice(rows, LIST_MAX):
+        row = _cut(row, _ROW_ITEMS_MAX, _ROW_TEXT_MAX)
+        left -= len(msgspec.json.encode(row)) + 1
+        if left < 0 and kept:
+            break
+        kept.append(row)
+    return kept
 
 
 def message_fields(message: StoredMessage, payload_max: int = PAYLOAD_MAX) -> dict[str, Any]:

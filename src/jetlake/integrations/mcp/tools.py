@@ -24,7 +24,15 @@ from pydantic import Field
 from jetlake.client.api.consumer_api import pause_consumer
 from jetlake.errors import InvalidOptionError, JetlakeError, MessageNotFoundError
 from jetlake.errors_table import ERROR_TABLE, HINTS
-from jetlake.integrations.mcp.answers import ANSWER_BYTES_MAX, LIST_MAX, TooLargeError, encode, message_fields, shorten
+from jetlake.integrations.mcp.answers import (
+    ANSWER_BYTES_MAX,
+    LIST_MAX,
+    TooLargeError,
+    encode,
+    fitting,
+    message_fields,
+    shorten,
+)
 from jetlake.model.replies import ConsumerListReply, StreamInfoReply, StreamListReply
 from jetlake.model.requests import ConsumerListRequest, StreamInfoRequest, StreamListRequest
 from jetlake.version import __version__
@@ -88,8 +96,8 @@ class Tools:
         js = await self._jetstream()
         request = StreamListRequest(offset=offset, subject=subject)
         page = await js.api.call(StreamListReply, "STREAM.LIST", body=request)
-        rows = page.streams[:LIST_MAX]
-        answer = {"total": page.total, "streams": [_stream_row(info) for info in rows]}
+        rows = fitting(_stream_row(info) for info in page.streams)
+        answer = {"total": page.total, "streams": rows}
         return {**answer, **_next(offset + len(rows), page.total, "next_offset")}
 
     async def stream_info(self, stream: str, subjects: str = "") -> Any:
@@ -154,8 +162,8 @@ class Tools:
         """List the consumers of a stream by name: mode, filters, backlog, unacknowledged and redelivered messages."""
         js = await self._jetstream()
         page = await js.api.call(ConsumerListReply, "CONSUMER.LIST", stream, body=ConsumerListRequest(offset=offset))
-        rows = page.consumers[:LIST_MAX]
-        answer = {"total": page.total, "consumers": [_consumer_row(info) for info in rows]}
+        rows = fitting(_consumer_row(info) for info in page.consumers)
+        answer = {"total": page.total, "consumers": rows}
         return {**answer, **_next(offset + len(rows), page.total, "next_offset")}
 
     async def consumer_lag(
@@ -178,9 +186,10 @@ class Tools:
                 skipped[stream.config.name] = found.total - len(found.consumers)
         behind.sort(key=lambda info: (-info.num_pending - info.num_ack_pending, info.stream_name, info.name))
         answer: dict[str, Any] = {"streams_examined": len(streams), "consumers_behind": len(behind)}
-        answer["consumers"] = [{"stream": info.stream_name, **_consumer_row(info)} for info in behind[:LIST_MAX]]
+        answer["consumers"] = fitting({"stream": info.stream_name, **_consumer_row(info)} for info in behind)
         if skipped:
-            answer["consumers_not_examined"] = shorten(skipped)
+            answer["consumers_not_examined"] = sum(skipped.values())
+            answer["streams_with_more_consumers"] = list(skipped)[:5]
         return {**answer, **_next(offset + len(streams), page.total, "next_offset")}
 
     async def consumer_info(self, stream: str, consumer: str) -> Any:
@@ -323,7 +332,7 @@ def _stream_row(info: StreamInfo) -> dict[str, Any]:
     state, config = info.state, info.config
     row = {
         "name": config.name,
-        "subjects": config.subjects[:20],
+        "subjects": list(config.subjects),
         "messages": state.messages,
         "bytes": state.bytes,
         "first_sequence": state.first_seq,
@@ -331,10 +340,8 @@ def _stream_row(info: StreamInfo) -> dict[str, Any]:
         "last_time": state.last_ts,
         "consumers": state.consumer_count,
     }
-    if len(config.subjects) > 20:
-        row["subjects_cut"] = len(config.subjects) - 20
     if config.description:
-        row["description"] = config.description[:200]
+        row["description"] = config.description
     return row
 
 
@@ -353,7 +360,7 @@ def _consumer_row(info: ConsumerInfo) -> dict[str, Any]:
     else:
         row["waiting_pulls"] = info.num_waiting
     if info.config.filters:
-        row["filters"] = info.config.filters[:20]
+        row["filters"] = list(info.config.filters)
     if info.paused:
         row["is_paused"] = True
     return row
