@@ -287,13 +287,13 @@ class FileStore(IndexedStore[Segment], MessageStore):
     def take_redo(self) -> bytes | None:
         """Return what the redo log needs to make the store durable, as `redo.redo_log.RedoStore` has it."""
         log = self._log
-        if self._is_compacting or not log.is_prepared or log.removals.held_back or not self._redo_name:
-            # A removal that is held back waits for a sync, which would not come.
-            return None
-        if not log.keeps_handle():
+        if self._is_compacting or not log.is_prepared or not self._redo_name or not log.keeps_handle():
             return None
         tail = log.durability.take_redo()
         return None if tail is None else pack_part(self._redo_name, *tail) if tail.data else b""
+
+    def redo_synced(self) -> None:
+        self._log.durability.redo_synced()
 
     def needs_checkpoint(self) -> bool:
         return self._log.durability.needs_checkpoint()

@@ -62,10 +62,10 @@ _TURNS_POSTPONED = 2
 """How many turns a sync waits for events: the first of them begins before the loop takes its events."""
 _HERE_BYTES_MAX = 256 * 1024
 """How many bytes of the redo log the loop syncs."""
-_QUICK_S = 0.0004
+_QUICK_S = 0.0008
 _SLOW_S = 0.002
 _SUSPENSION = 20
-_SYNCS_AVERAGED = 8
+_SYNCS_AVERAGED = 4
 _LOOK_S = 0.5
 """How often the loop looks whether its thread waits for a processor."""
 _RUN_LEAST_S = 0.001

@@ -116,12 +116,15 @@ class RedoCommits:
         self._entries += 1
         self._set_timer()
         self.is_under_way = True
-        return SharedSync(stores, sum(map(len, parts)), sync, self._end), others
+        return SharedSync(stores, sum(map(len, parts)), sync, partial(self._end, stores)), others
 
-    def _end(self, error: JetlakeError | None) -> None:
+    def _end(self, stores: list[FileStore], error: JetlakeError | None) -> None:
         self.is_under_way = False
         if error is not None:
             self._fail(error)
+            return
+        for store in stores:
+            store.redo_synced()
 
     def _fail(self, error: Exception) -> None:
         """Use the log no more until a checkpoint has emptied it: it is unknown what the disk has of its last entry."""

@@ -5,7 +5,8 @@
 
 What is always true:
 
-- `synced` <= `flushed`. Everything of the flushes up to `synced` is on the disk, and nothing else is promised.
+- `synced` <= `flushed`. Everything of the flushes up to `synced` is in synced segments, and of those up to `durable`
+  there or in the redo log. Nothing else is promised.
 - A sync takes numbers, segments and names before it asks the disk, and publishes them afterwards: flushes meanwhile
   wait for the next one. The order is segments, folder, list of segments, mark: what the mark says is there.
 - `synced` is set last. From then on the flushing thread may close the files that the sync used.
@@ -99,6 +100,9 @@ class Durability:
         # How far the log is synced since the store was opened, and how far it is in the redo log: as `_end` has it.
         self._safe_end = (0, 0)
         self._redo_end = (0, 0)
+        self._redo_flushed = self._redo_synced = (
+            0  # the last flush in the redo log, and the last one that is durable there
+        )
         self._overwritten = 0  # the last flush that was no append
         self._refusal: OSError | None = None  # of a writeback; the next sync fails with it
 
@@ -154,6 +158,11 @@ class Durability:
     def names_are_safe(self) -> bool:
         """Return whether the folder itself is synced, so that no file name can change by a power cut."""
         return self._names_changed == self._names_synced
+
+    @property
+    def durable(self) -> int:
+        """The last flush that no power cut can take."""
+        return max(self.synced, self._redo_synced)
 
     def needs_sync(self) -> bool:
         """Return whether a flush or a file name is not synced yet."""
@@ -307,9 +316,14 @@ class Durability:
                     return None
                 data, base = found
                 self._redo_end = (number, size)
+                self._redo_flushed = self.flushed
                 return RedoTail(segment.key, number, segment.generation, start, data[start - base : size - base])
         finally:
             self._sync_lock.release()
+
+    def redo_synced(self) -> None:
+        """Note that what was taken for the redo log is durable there."""
+        self._redo_synced = self._redo_flushed
 
     def needs_checkpoint(self) -> bool:
         """Return whether the redo log has something that is not synced."""

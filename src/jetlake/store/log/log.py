@@ -2,7 +2,7 @@
 
     append, skip ──► segment.pending, index       flush            sync
     removed ───────► removals (asked) ──────────► written ───────► durable
-            ───────► removals (held back, until their cause is synced) ──┘
+            ───────► removals (held back, until their cause is durable) ─┘
                      refused by the disk: appends are rolled back, removals are kept
 
 What is always true:
@@ -14,7 +14,7 @@ What is always true:
 - A flush either counts as a whole, or leaves the index and the files as they were before the appends. A file that could
   not be truncated is kept in `durability.cuts`, and nothing is written before that has succeeded: records left behind
   would be taken for the messages that get their sequences next.
-- A removal that an append caused (a limit, a roll-up) is written only when that append is synced: a power cut must not
+- A removal that an append caused (a limit, a roll-up) is written only when that append is durable: a power cut must not
   take the new message and leave the old one removed. Requested removals are written with the next flush.
 - Sequences only rise. After a crash the mark, the segment list and the headers of segments keep the highest one that
   was used, even if its record is lost. (A mirror may use unsynced ones again: they can only be for the same messages.)
@@ -413,7 +413,7 @@ class Log:
         removals = self.removals
         if self._unflushed or not (removals.asked or removals.held_back):
             return bool(self._unflushed)
-        return removals.are_due(self.durability.synced)
+        return removals.are_due(self.durability.durable)
 
     def flush(self) -> None:
         """Write everything that waits.
@@ -530,7 +530,7 @@ class Log:
         """Put a tombstone behind the messages for every removal that is due, and return those removals."""
         if len(self.removals.held_back) > _HELD_BACK_MAX:
             self.durability.sync()
-        due = self.removals.due(self.durability.synced)
+        due = self.removals.due(self.durability.durable)
         if due:
             active = self._index.active
             if not active.pending:

@@ -1,7 +1,7 @@
-"""Removals without a tombstone in the log: due at once, or held back until the append that caused them is synced.
+"""Removals without a tombstone in the log: due at once, or held back until the append that caused them is durable.
 
 A message that makes room for another must not be gone when a power cut takes the other one: its tombstone is written
-only after the sync of the flush that wrote its cause.
+only when the flush that wrote its cause is durable.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Removals:
         due.append((first, last))
 
     def hold_back(self, first: int, last: int, cause: int) -> None:
-        """Hold back a removal that an append caused, until the flush `cause`, which wrote the append, is synced."""
+        """Hold back a removal that an append caused, until the flush `cause`, which wrote the append, is durable."""
         held_back = self.held_back
         if held_back and held_back[-1][0] == cause and held_back[-1][2] + 1 == first:
             first = held_back.pop()[1]
         held_back.append((cause, first, last))
 
-    def are_due(self, synced: int) -> bool:
-        """Return whether a tombstone is due once the flushes up to `synced` are durable."""
-        return bool(self.asked) or (bool(self.held_back) and self.held_back[0][0] <= synced)
+    def are_due(self, durable: int) -> bool:
+        """Return whether a tombstone is due when the flushes up to `durable` are."""
+        return bool(self.asked) or (bool(self.held_back) and self.held_back[0][0] <= durable)
 
-    def due(self, synced: int) -> list[Range]:
-        """Return the removals that are due once the flushes up to `synced` are durable."""
+    def due(self, durable: int) -> list[Range]:
+        """Return the removals that are due when the flushes up to `durable` are."""
         found = self.asked[:]
         for cause, first, last in self.held_back:
-            if cause > synced:
+            if cause > durable:
                 break
             found.append((first, last))
         return found

@@ -58,6 +58,10 @@ class RedoStore(Protocol):
         """
         ...
 
+    def redo_synced(self) -> None:
+        """Note that what `take_redo` returned is durable."""
+        ...
+
     def needs_checkpoint(self) -> bool:
         """Return whether the redo log has something of the store that is not synced."""
         ...

@@ -10,6 +10,7 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
+from jetlake.store.interface import StoreLimits
 from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
@@ -89,6 +90,54 @@ def test_what_one_entry_has_of_many_messages_is_there_after_a_power_cut(disk, st
     lose_unsynced(disk, SEGMENT)
     reports, store = start(disk)
     assert (store.messages, store.last_sequence, store.lost, reports) == (4, 4, [], [])
+
+
+def append_to_limit(store):
+    """Append a message that makes the oldest one go."""
+    store.append(b"subject", b"", b"payload", 1)
+    store.enforce(StoreLimits(max_messages=store.messages - 1), 1)
+    store.flush()
+
+
+def test_what_a_limit_removes_is_written_when_the_redo_log_has_its_cause(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    append_to_limit(store)
+    sync = log.append([store], [store.take_redo()])
+    assert not store.needs_flush(), "its cause may go with the power"
+    sync()
+    store.redo_synced()
+    assert store.needs_flush()
+    store.flush()
+    commit(disk, log, store)
+    lose_unsynced(disk, SEGMENT)
+    reports, store = start(disk)
+    assert (store.first_sequence, store.last_sequence, store.lost, reports) == (2, 5, [], [])
+
+
+def test_what_a_limit_removes_is_there_if_its_cause_is_not(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+        store.redo_synced()
+    append_to_limit(store)
+    store.flush()
+    lose_unsynced(disk, SEGMENT)
+    reports, store = start(disk)
+    assert (store.first_sequence, store.last_sequence, store.lost, reports) == (1, 4, [], [])
+
+
+def test_streams_at_their_limit_stay_in_the_redo_log(disk, store, log):
+    for _ in range(3):
+        append(store)
+        commit(disk, log, store)
+    for _ in range(100):
+        append_to_limit(store)
+        commit(disk, log, store)
+        store.redo_synced()
+    assert not store._log.removals.held_back or len(store._log.removals.held_back) == 1
+    assert store._log.durability.synced_sequence == 1, "never synced by itself"
 
 
 def test_a_file_that_was_shortened_is_reported(disk, store, log):

@@ -647,8 +647,9 @@ class Release:
         self._waiting_bytes -= batch.bytes
         self._answer(batch, error)
         if self._store.needs_flush() and not self._is_closed:
-            # Removals are written only after the messages that caused them are durable.
-            self._commit.mark(self._store)
+            # Removals are written only after the messages that caused them are durable. Nothing waits for them: what a
+            # crash brings back is removed again. So they share the next message's write and sync.
+            self._commit.mark_soon(self._store)
 
     def _show(self, batch: Batch) -> None:
         """Show a durable batch to readers."""
