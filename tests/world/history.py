@@ -18,6 +18,8 @@ from tests.world.world import Process, World
 
 __all__ = ["History"]
 
+_LAST_TIMERS_S = 5
+"""When the last timer of a client that was closed is over."""
 SETTLE_S = 150
 """How long anything may take once the world is calm."""
 
@@ -239,7 +241,7 @@ class ClientProcess:
             self._task = asyncio.current_task()
             try:
                 await self._work()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(_LAST_TIMERS_S)
                 self._check_nothing_is_left()
             except Exception as error:
                 self.error = error

@@ -399,6 +399,7 @@ class MarkFile:
         self._path = path
         self._key = key
         self._handle: int | None = None
+        self._opening = threading.Lock()
         self.is_refused = False
         self._turns = [0, 0]
         # What an earlier process wrote may not be durable either.
@@ -417,12 +418,11 @@ class MarkFile:
         if self._is_safe:
             return
         with suppress(OSError):
-            if self._handle is None:
-                self._handle = self._disk.open(self._path)
+            handle = self._open(create=False)
             # A write of another thread from here on may miss this sync.
             self._is_safe = True
             try:
-                self._disk.sync(self._handle)
+                self._disk.sync(handle)
             except OSError:
                 self._is_safe = False
                 raise
@@ -431,14 +431,18 @@ class MarkFile:
         turn = self._turns[kind] = self._turns[kind] + 1
         body = _SLOT.pack(_MAGIC, FORMAT_VERSION, kind, self._key, turn, last_sequence, *safe_end)
         try:
-            if self._handle is None:
-                self._handle = self._disk.open(self._path, create=True)
-            self._disk.write(
-                self._handle, body + _HASH.pack(xxh3_64_intdigest(body)), (2 * kind + turn % 2) * _SLOT_SIZE
-            )
+            handle = self._open(create=True)
+            self._disk.write(handle, body + _HASH.pack(xxh3_64_intdigest(body)), (2 * kind + turn % 2) * _SLOT_SIZE)
             self._is_safe = False
         except OSError:
             pass
+
+    def _open(self, *, create: bool) -> int:
+        # One thread writes what it flushed while another writes what it synced: both may find the file closed.
+        with self._opening:
+            if self._handle is None:
+                self._handle = self._disk.open(self._path, create=create)
+            return self._handle
 
     def read(self, key: int = 0) -> Mark:
         """Read the newest valid slots; without one, the mark is zero.
