@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jetlake.server.config.options import AccountOptions, Secret, User
+from jetlake.server.shell.connection import peer_connection
 
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 
@@ -327,4 +328,13 @@ async def test_a_socket_whose_peer_takes_nothing_is_cut_off_in_time(make_server,
     delay_s, abort = due.pop()
     abort()
     assert delay_s == 7.0
+    assert client.transport.aborted
+
+
+async def test_a_stop_cuts_off_clients_that_take_nothing(make_server, connect, monkeypatch):
+    monkeypatch.setattr(peer_connection, "_STOP_S", 0.0)
+    server = make_server()
+    client = connect(server)
+    await client.take()
+    await server._connection_table.close()
     assert client.transport.aborted

@@ -1,13 +1,15 @@
 """A leaf connection: the handshake, what is announced, and how it ends."""
 
 import asyncio
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jetlake.server.config.leaf_options import LeafTls
+from jetlake.server.config.leaf_options import LeafOptions, LeafTls
 from jetlake.server.shell.connection import peer_connection
+from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 from tests.support.shell import Client
 
 
@@ -124,6 +126,16 @@ async def test_the_socket_of_a_hub_that_takes_nothing_is_cut_off_at_a_stop(hub, 
     assert end.transport.aborted
     end.connection.connection_lost(None)
     assert not end.sockets
+
+
+async def test_a_stop_cuts_off_hubs_that_take_nothing(hub, make_server, monkeypatch):
+    monkeypatch.setattr(peer_connection, "_STOP_S", 0.0)
+    server = make_server()
+    nodes = LeafNodes(server._services, LeafOptions(), "", Random(1), server._connection_table)
+    end = await hub(server=server).join()
+    nodes.sockets.add(end.connection)
+    await nodes.stop()
+    assert end.transport.aborted
 
 
 async def test_later_infos_are_passed_on(hub):
