@@ -94,8 +94,11 @@ import asyncio, sys, threading
 from jetlake.cli import served_dashboard
 from jetlake.server import Server
 from jetlake.server.config.options import Options
+from jetlake.server.run import _steps_to_prepare
 
 async def main():
+    for _ in _steps_to_prepare():
+        pass  # what `jetlake serve` loads for itself, before the dashboard begins
     server = Server(sys.argv[1], host="127.0.0.1", port=0, jetstream=True, options=Options(http_port=-1))
     async with server:
         loaded = []
