@@ -29,6 +29,7 @@ PACKAGES = {
     "pandas": "pandas",
     "polars": "polars",
     "pyiceberg": "jetlake[iceberg]",
+    "pyspark": "jetlake[spark]",
     "pytest": "pytest",
     "synadia_ai.agent_service": "synadia-ai-agent-service",
     "synadia_ai.agents": "synadia-ai-agents",
