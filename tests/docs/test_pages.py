@@ -9,8 +9,9 @@ import pytest
 
 from tests.docs.blocks import ROOT, blocks, name, pages, save_and_run
 
-# Pages about Spark on a cluster: their lines go into a session that the reader has.
-FRAGMENTS = {"spark.md", "spark-sizing.md"}
+# Pages about Spark on a cluster, whose lines go into a session that the reader has, and the classes of the client:
+# their examples run in `examples/reference.py`.
+FRAGMENTS = {"spark.md", "spark-sizing.md", "python.md"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
