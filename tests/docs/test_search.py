@@ -41,6 +41,10 @@ QUESTIONS = {
     "leaf node": {"how-to/leaf.md"},
     "when to use": {"when-to-use.md"},
     "schedule cron": {"how-to/schedules.md"},
+    "schema of payloads": {"how-to/schemas.md"},
+    "bucket as table": {"how-to/pipelines/buckets.md"},
+    "authorize in python": {"how-to/authorize.md"},
+    "move a stream": {"how-to/migrate.md"},
 }
 TITLE_WEIGHT = 100
 

@@ -73,7 +73,7 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Subject prefix of the JetStream API, where it is imported from another account."""
     inbox_prefix: str = ""
     description: str = ""
-    """What the list of contexts says about it."""
+    """Description in the list of contexts."""
     nats: str = ""
     """Name of the `nats` command's context that gives whatever is not set here; `server` may then be empty."""
 

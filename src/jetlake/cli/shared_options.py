@@ -40,7 +40,7 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("--tlskey", "tls_key"), {"metavar": "FILE", "type": _FILE, "help": "Key of the client certificate."}),
     (
         ("--tlsfirst/--no-tlsfirst", "tls_first"),
-        {"default": None, "help": "TLS handshake before the server says anything."},
+        {"default": None, "help": "Start TLS before the server sends INFO."},
     ),
     (("--domain", "--js-domain", "domain"), {"metavar": "NAME", "help": "JetStream domain."}),
     (

@@ -344,7 +344,7 @@ async def _upload(api: ServerApi, given: dict[str, Any]) -> Prepared:
         jetlake("object", "put", "--name", wanted.name, "--force", arguments=[wanted.bucket, wanted.name]),
         run,
         [("size", "" if before is None else f"{before.size:,} bytes", f"{len(content):,} bytes")],
-        "" if before is None else "The content that is there is replaced, and can't be recovered.",
+        "" if before is None else "The existing content is replaced, and can't be recovered.",
     )
 
 

@@ -203,7 +203,7 @@ def _backups(folder: str) -> list[Path]:
 
 @click.command("tls", cls=SharedCommand, example="jetlake account tls --expire-warn 14d")
 @click.option("--expire-warn", type=DURATION, metavar="DURATION", help="Exit with 1 when it expires within this time.")
-@click.option("--pem/--no-pem", default=True, help="Whether the certificate is printed too.")
+@click.option("--pem/--no-pem", default=True, help="Also print the certificate.")
 @json_option
 @command
 async def tls(session: Session, expire_warn: int | None, pem: bool, as_json: bool) -> None:

@@ -99,7 +99,7 @@ def create_operator(session: Session, name: str, folder: str, as_json: bool) -> 
 
 @auth.command("account", example="jetlake auth account shop --jetstream")
 @click.argument("name")
-@click.option("--edit", is_flag=True, help="Change the limits of an account that exists.")
+@click.option("--edit", is_flag=True, help="Change the limits of an existing account.")
 @click.option("--jetstream", is_flag=True, help="Streams without a limit.")
 @click.option("--storage", type=SIZE, metavar="SIZE", help="Bytes of streams in files.")
 @click.option("--memory", type=SIZE, metavar="SIZE", help="Bytes of streams in memory.")
@@ -210,7 +210,7 @@ def create_key(
     folder: str,
     as_json: bool,
 ) -> None:
-    """Give an account a signing key; the users that it signs may do what these subjects say.
+    """Give an account a signing key; its users get the permissions of these options.
 
     A token {{name()}}, {{tag(KEY)}} or {{subject()}} of a subject is filled in for each user.
     """
@@ -228,7 +228,7 @@ def create_key(
 @json_option
 @pass_session
 def revoke(session: Session, name: str, account: str, operator: str, folder: str, as_json: bool) -> None:
-    """Make all tokens void that user NAME has by now; the server learns of it with `jetlake auth push`."""
+    """Revoke all existing tokens of user NAME; takes effect with `jetlake auth push`."""
     store = AuthStore(folder)
     guarded(lambda: store.revoke(store.only_operator(operator), account, name), session)
     output.tell(f"Revoked user {name} of account {account}", {"user": name, "account": account}, as_json)
@@ -268,7 +268,7 @@ def list_all(session: Session, folder: str, as_json: bool) -> None:
 @json_option
 @pass_session
 def show(session: Session, file: str, as_json: bool) -> None:
-    """Show what a token says, in a file by itself or in a credentials file, and whether its signature is good."""
+    """Show a token, from its own file or a credentials file, and check its signature."""
     claims = guarded(lambda: _decode(file), session)
     state = "valid"
     try:
@@ -357,7 +357,7 @@ async def push(session: Session, names: tuple[str, ...], operator: str, folder: 
         for name, result in results.items():
             click.echo(f"{name}: {result}")
     if failed:
-        fail(f"{output.plural(len(failed), 'account')} not taken over: {', '.join(failed)}", EXIT_FAILED)
+        fail(f"{output.plural(len(failed), 'account')} not accepted: {', '.join(failed)}", EXIT_FAILED)
 
 
 @auth.group("nkey", cls=SharedGroup)
@@ -371,7 +371,7 @@ def nkey() -> None:
 @json_option
 @pass_session
 def generate_key(session: Session, kind: str, file: str | None, as_json: bool) -> None:
-    """Create a key of KIND at random, and print its seed and its public key."""
+    """Create a random key of KIND, and print its seed and its public key."""
     key = guarded(lambda: CurveKey.create() if kind == CURVE else KeyPair.create(kind), session)
     if file:
         guarded(lambda: _write_seed(file, key.seed), session)

@@ -312,7 +312,7 @@ async def publish(
     payload_file: str | None,
     headers: tuple[tuple[str, str], ...],
 ) -> None:
-    """Publish to SUBJECT; who listens is not waited for."""
+    """Publish to SUBJECT without waiting for subscribers."""
     content, sent = _content(plan, payload_file), headers_of(headers) or None
     subject_of = _subjects(subject, multisubject, subjects_max)
 

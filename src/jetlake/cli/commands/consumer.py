@@ -328,11 +328,11 @@ def _interest(info: ConsumerInfo) -> str:
 @click.option(
     "--deliver",
     type=DELIVER,
-    help="Where to start: all, new, last, subject, a sequence like 10, a time, or how long ago like 2m.",
+    help="Where to start: all, new, last, subject, a sequence like 10, a time, or a duration before now like 2m.",
 )
 @click.option("--pause", metavar="DURATION", type=DURATION, help="Start paused for this long.")
 @click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
-@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@click.option("--defaults", is_flag=True, help="Do not prompt; use defaults for missing options.")
 @click.option("--validate", "validates", is_flag=True, help="Only check the configuration; asks no server.")
 @click.option("--output", "file", metavar="FILE", help="Only write the configuration to this file; - prints it.")
 @json_option

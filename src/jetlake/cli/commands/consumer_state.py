@@ -227,7 +227,7 @@ async def step_down(
         handle = await js.stream(stream)
         before = (await handle.consumer_info(name)).cluster
         if not (before and before.leader) and not force:
-            fail(f"consumer {stream} > {name} has no leader; use --force to ask all the same")
+            fail(f"consumer {stream} > {name} has no leader; use --force to try anyway")
         body = {"placement": {"preferred": preferred}} if preferred else {}
         subject = f"{js.api.prefix}.CONSUMER.LEADER.STEPDOWN.{stream}.{name}"
         await ask_cluster(client, subject, body, session.timeout_s)

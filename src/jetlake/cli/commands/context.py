@@ -34,7 +34,7 @@ def context() -> None:
     """Save servers and credentials under a name."""
 
 
-_description = click.option("--description", metavar="TEXT", help="What the list of contexts says about it.")
+_description = click.option("--description", metavar="TEXT", help="Description in the list of contexts.")
 _select = click.option("--select", "use", is_flag=True, help="Use it by default.")
 _name = click.argument("name", required=False, shell_complete=context_names)
 _connect = click.option("--connect", "connects", is_flag=True, help="Also connect with it.")
@@ -77,7 +77,7 @@ def _save(
 @json_option
 @pass_session
 def copy(session: Session, source: str, name: str, description: str | None, use: bool, as_json: bool) -> None:
-    """Save context SOURCE as NAME too, with the settings that options replace."""
+    """Copy context SOURCE to NAME; options replace its settings."""
     if name in contexts.names():
         fail(f"context {name} already exists. Delete it: jetlake context rm {name}", EXIT_USAGE)
     _save(session, name, description, use, as_json, guarded(lambda: contexts.load_context(source), session))
@@ -165,7 +165,7 @@ def unselect(as_json: bool) -> None:
 @json_option
 @pass_session
 def previous(session: Session, as_json: bool) -> None:
-    """Use the context by default that was used before the last select or unselect."""
+    """Select the context that was selected before."""
     name = contexts.previous()
     if name is None:
         fail("no context was selected before. Select one: jetlake context select NAME", EXIT_USAGE)

@@ -119,12 +119,12 @@ async def show(session: Session, letters: str, sequence: int, as_json: bool) -> 
 
 @click.command(cls=SharedCommand, example="jetlake dead-letters replay DEAD --consumer worker --dry-run")
 @_selecting
-@click.option("--keep", is_flag=True, help="Keep the letters in LETTERS instead of deleting them.")
+@click.option("--keep", is_flag=True, help="Keep the dead letters in LETTERS instead of deleting them.")
 @click.option("--dry-run", is_flag=True, help="Show what would be published, without changing anything.")
 @json_option
 @command
 async def replay(session: Session, letters: str, keep: bool, dry_run: bool, as_json: bool, **chosen: Any) -> None:
-    """Publish the messages of the dead letters in stream LETTERS again, where they were first published.
+    """Publish the messages of the dead letters in stream LETTERS to their original subjects.
 
     Every consumer of their stream gets them, not only the one that gave up.
     """

@@ -34,8 +34,8 @@ _QUIET_S = 0.5
 @click.command(cls=SharedCommand, example="jetlake trace orders.new hello")
 @click.argument("subject")
 @click.argument("payload", default="")
-@click.option("--deliver", is_flag=True, help="Also deliver the message to who listens.")
-@click.option("-T", "--timestamp", is_flag=True, help="Show the time since the message came in.")
+@click.option("--deliver", is_flag=True, help="Also deliver the message to subscribers.")
+@click.option("-T", "--timestamp", is_flag=True, help="Show the time since the message arrived.")
 @headers_option
 @json_option
 @command
@@ -390,7 +390,7 @@ def _examples(ctx: click.Context, made: click.Command) -> Any:
 
 @click.group(cls=SharedGroup)
 def audit() -> None:
-    """Collect what servers say about themselves in an archive, and look for what is wrong."""
+    """Collect the reports of all servers in an archive, and check them for problems."""
 
 
 _REPORTS = ("VARZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "SUBSZ", "JSZ", "ACCOUNTZ", "HEALTHZ")
@@ -425,14 +425,14 @@ async def gather(session: Session, file: str, force: bool, as_json: bool) -> Non
 @click.argument("archive", type=click.Path(dir_okay=False))
 @json_option
 def analyze(archive: str, as_json: bool) -> None:
-    """Look for what is wrong in an ARCHIVE of gather; exits with 1 when a check fails."""
+    """Check an ARCHIVE of gather for problems; exits with 1 when a check fails."""
     try:
         with zipfile.ZipFile(archive) as opened:
             answers = {name: msgspec.json.decode(opened.read(name)) for name in opened.namelist()}
     except OSError as error:
         fail(f"{archive}: {error.strerror}")
     except (zipfile.BadZipFile, msgspec.DecodeError) as error:
-        fail(f"{archive} is no archive of `jetlake audit gather`: {error}")
+        fail(f"{archive} is not an archive of `jetlake audit gather`: {error}")
     found = [(name, _faults(name.rpartition("/")[2].removesuffix(".json"), one)) for name, one in answers.items()]
     faults = [f"{name.partition('/')[0]}: {text}" for name, texts in found for text in texts]
     versions = {one["server"].get("ver", "") for one in answers.values()}

@@ -117,7 +117,7 @@ async def add(session: Session, bucket: str, as_json: bool, **options: Any) -> N
 @json_option
 @command
 async def edit(session: Session, bucket: str, as_json: bool, **options: Any) -> None:
-    """Change the configuration of bucket BUCKET; sources replace those that it has."""
+    """Change the configuration of bucket BUCKET; sources replace its existing sources."""
     given = _given(options)
     if "sources" in given:
         given["sources"] = [source_of(bucket, {"name": name}) for name in given["sources"]]

@@ -232,8 +232,8 @@ _SHARED = (
 def pipeline() -> None:
     """Run a ready-made data pipeline on Spark.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. However
-    it ended, the same command continues where it left off.
+    Exit codes: 0 done, 1 failed, 2 usage error, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. In all
+    cases, the same command resumes where it stopped.
     """
 
 
@@ -498,7 +498,7 @@ def health(
 def dead_letters(
     run: PipelineRun, streams: tuple[str, ...], to: str, events_stream: str, subject: str, remember: str, start: str
 ) -> None:
-    """Collect messages of STREAMS that ran out of deliveries or were terminated, each once."""
+    """Collect messages of STREAMS that reached max_deliver or were terminated, each once."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.dead_letters import DeadLetters

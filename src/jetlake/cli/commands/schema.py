@@ -26,8 +26,8 @@ _SHOWN_MAX = 10
 def schema() -> None:
     """Keep schemas of payloads, and check messages against them.
 
-    A schema belongs to a stream and a subject, which may be a pattern; the most specific pattern counts. Schemas are in
-    the key-value bucket "schemas", where any client reads them: each key is a schema, each revision a version.
+    A schema belongs to a stream and a subject, which may be a pattern; the most specific pattern applies. Schemas are
+    stored in the key-value bucket "schemas", which any client can read: each key is a schema, each revision a version.
     """
 
 
@@ -100,7 +100,7 @@ def _content(file: Path, format_name: str | None) -> tuple[Any, bytes]:
 @json_option
 @command
 async def get(session: Session, stream: str, subject: str, version: int | None, raw: bool, as_json: bool) -> None:
-    """Show the schema that counts for SUBJECT in STREAM."""
+    """Show the schema that applies to SUBJECT in STREAM."""
     async with session.jetstream() as js:
         found = await js.schemas().get(stream, subject, version=version)
     if as_json:

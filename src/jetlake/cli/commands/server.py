@@ -40,7 +40,7 @@ for _command in (check, run, *SERVER_COMMANDS):
 @json_option
 @command
 async def show(session: Session, as_json: bool) -> None:
-    """Show what the server says about itself."""
+    """Show the server's version, address and settings."""
     async with await session.connect() as client:
         info, rtt_s = client.server_info, await client.rtt()
     if as_json:

@@ -491,7 +491,7 @@ async def _server_check(
     js_required: bool,
     **given: int | None,
 ) -> None:
-    """Check a server's load and what it demands of clients; for users of the system account."""
+    """Check a server's load and its security settings; for users of the system account."""
     answers = await ask_servers(session, "VARZ", {"server_name": name})
     found = next((one["data"] for one in answers if one["server"]["name"] == name), None)
     if found is None:

@@ -249,7 +249,7 @@ _request(
     "jetstream-health",
     "HEALTHZ",
     "Show the health of JetStream.",
-    ("--js-enabled", "js_enabled", bool, "Whether JetStream is on is all that is checked."),
+    ("--js-enabled", "js_enabled", bool, "Only check whether JetStream is enabled."),
     ("--server-only", "js_server_only", bool, "Leave streams and consumers out."),
     ("--account", "account", str, "Only this account."),
     ("--stream", "stream", str, "Only this stream."),

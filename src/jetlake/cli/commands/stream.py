@@ -107,8 +107,8 @@ _OPTIONS = (
         type=DURATION,
         help="Leave a marker of this lifetime where limits remove the last message of a subject.",
     ),
-    click.option("--transform-source", metavar="SUBJECT", help="Subjects to store under others."),
-    click.option("--transform-destination", metavar="SUBJECT", help="The subjects they are stored under."),
+    click.option("--transform-source", metavar="SUBJECT", help="Subjects to transform."),
+    click.option("--transform-destination", metavar="SUBJECT", help="The subjects that replace them."),
     click.option("--republish-source", metavar="SUBJECT", help="Publish stored messages with these subjects again."),
     click.option("--republish-destination", metavar="SUBJECT", help="The subjects they are published to."),
     click.option("--republish-headers", is_flag=True, default=None, help="Publish only their headers again."),
@@ -348,7 +348,7 @@ async def _overlaps_named(js: JetStream, config: StreamConfig) -> AsyncIterator[
 @click.argument("name", required=False)
 @config_options
 @click.option("--config", metavar="FILE", help="Read the configuration from a JSON file; options override it.")
-@click.option("--defaults", is_flag=True, help="Do not ask; use defaults for everything that is not given.")
+@click.option("--defaults", is_flag=True, help="Do not prompt; use defaults for missing options.")
 @click.option("--validate", "validates", is_flag=True, help="Only check the configuration; asks no server.")
 @click.option("--output", "file", metavar="FILE", help="Only write the configuration to this file; - prints it.")
 @json_option
@@ -363,7 +363,7 @@ async def add(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Create stream NAME; on a terminal, without options, it asks."""
+    """Create stream NAME; without options, prompts for them on a terminal."""
     asks = sys.stdin.isatty() and not defaults
     if name is None:
         if not asks:
@@ -420,7 +420,7 @@ async def copy(session: Session, source: str, name: str, as_json: bool, **option
 @stream.command("edit", example="jetlake stream edit ORDERS --max-age 30d")
 @_name
 @config_options
-@click.option("--no-mirror", "gone", flag_value="mirror", multiple=True, help="Stop mirroring; the messages stay.")
+@click.option("--no-mirror", "gone", flag_value="mirror", multiple=True, help="Stop mirroring; keep the messages.")
 @click.option("--no-transform", "gone", flag_value="subject_transform", multiple=True, help="Remove the transform.")
 @click.option("--no-republish", "gone", flag_value="republish", multiple=True, help="Stop republishing.")
 @click.option("-i", "--interactive", is_flag=True, help="Edit the configuration as JSON in your editor.")

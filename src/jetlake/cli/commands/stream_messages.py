@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jetlake.client import Schemas, StoredMessage, Stream
 
 
-_decode_option = click.option("--decode", is_flag=True, help="Show payloads as their schemas read them.")
+_decode_option = click.option("--decode", is_flag=True, help="Decode payloads with their schemas.")
 
 
 @click.command("get", cls=SharedCommand, example="jetlake stream get ORDERS --last-for orders.new")

@@ -144,7 +144,7 @@ async def step_down(session: Session, name: str | None, preferred: str | None, f
         stream = await chosen_stream(js, name)
         leader = _leader((await js.stream(stream)).cached_info)
         if not leader and not force:
-            fail(f"stream {stream} has no leader; use --force to ask all the same")
+            fail(f"stream {stream} has no leader; use --force to try anyway")
         body = {"placement": {"preferred": preferred}} if preferred else {}
         await ask_cluster(client, f"{js.api.prefix}.STREAM.LEADER.STEPDOWN.{stream}", body, session.timeout_s)
         elected = _leader(await (await js.stream(stream)).info())
