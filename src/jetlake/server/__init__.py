@@ -22,8 +22,10 @@ def __getattr__(name: str) -> object:
         if find_spec("xxhash") is None:
             # Better now than when the first stream is created.
             raise ImportError("the server needs packages that are not installed: pip install 'jetlake[server]'")
+        from jetlake.server.modules import load
         from jetlake.server.shell.server import Server
 
+        load()
         return Server
     if name in ("Options", "Permissions", "SubjectPermissions"):
         from jetlake.server.config import options

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jetlake import platform
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.options import Options
+from jetlake.server.modules import load_in_steps
 from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter, without_collections
 from jetlake.server.shell.log import LineLog
 from jetlake.server.shell.server import Server
@@ -104,34 +104,6 @@ def _collect_garbage(server: Server) -> None:
     run_due()
 
 
-# What the first stream and the first requests need, in the order in which each takes little more than itself.
-_NEEDED_SOON = (
-    "jetlake.model.stream",
-    "jetlake.model.consumer",
-    "jetlake.model.replies",
-    "jetlake.model.api",
-    "jetlake.store.files.own_files",
-    "jetlake.store.files.folders",
-    "jetlake.store.journal.file_journal",
-    "jetlake.store.index.index",
-    "jetlake.store.log.segment",
-    "jetlake.store.log.log",
-    "jetlake.store.log.compaction.compactor",
-    "jetlake.store.file_store",
-    "jetlake.store.stream_folder",
-    "jetlake.server.engine.storage.folder_stream_storage",
-    "jetlake.server.engine.schedule.schedules",
-    "jetlake.server.engine.stream.publish",
-    "jetlake.server.engine.stream.stream",
-    "jetlake.server.engine.consumer.pull_delivery",
-    "jetlake.server.engine.consumer.push_delivery",
-    "jetlake.server.engine.consumer.consumer",
-    "jetlake.server.engine.sourcing.sourcing",
-    "jetlake.server.engine.api.stream_api",
-    "jetlake.server.engine.api.consumer_api",
-    "jetlake.server.engine.api.direct_get",
-    "jetlake.server.engine.api.api",
-)
 # Clients that wait for the port are greeted before that.
 _PREPARE_AFTER_S = 0.05
 
@@ -147,12 +119,7 @@ def _prepare(server: Server) -> None:
 
 def _steps_to_prepare() -> Steps[None]:
     """Load, in steps between other work, what the first stream would otherwise wait for."""
-    for name in _NEEDED_SOON:
-        import_module(name)
-        yield
-    from jetlake.model.api import prepare_requests
-
-    yield from prepare_requests()
+    yield from load_in_steps()
     gc.freeze()  # Like everything loaded before, it lives as long as the process.
 
 

@@ -45,6 +45,21 @@ import jetlake.server.engine.storage.folder_stream_storage
 print(steps, "|", *sorted(set(sys.modules) - before))
 """
 
+EMBEDDED = """
+import asyncio, sys
+import jetlake
+from jetlake.server import Server
+async def main():
+    async with Server() as server, jetlake.connect(server.url) as client:
+        js = client.jetstream()
+        before = {name for name in sys.modules if name.startswith("jetlake.server") or name.startswith("jetlake.store")}
+        stream = await js.create_stream("S")
+        await js.publish("S", b"")
+        await (await stream.create_consumer("c")).fetch(1)
+        print(*sorted({name for name in sys.modules if ".server." in name or ".store." in name} - before))
+asyncio.run(main())
+"""
+
 
 def modules(program, *arguments):
     command = [sys.executable, "-c", program, "-a", "127.0.0.1", "-p", "-1", *map(str, arguments)]
@@ -102,6 +117,11 @@ def test_what_the_first_stream_needs_is_loaded_in_short_steps_after_the_start():
     steps, more = done.stdout.split("|")
     assert int(steps) > 20
     assert more.split() == [], "the first request would load these at once"
+
+
+def test_an_embedded_server_loads_nothing_in_the_programs_loop():
+    done = subprocess.run([sys.executable, "-c", EMBEDDED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
 
 
 def test_every_address_of_the_options_is_listened_on():
