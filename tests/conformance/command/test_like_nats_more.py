@@ -74,7 +74,7 @@ async def test_top_audit_and_cheat(start, tmp_path, monkeypatch):
     assert (await shell.json("audit checks"))[0]["report"] == "healthz"
     assert "9 reports checked, 0 faults found" in await shell.run(f"audit analyze {tmp_path / 'audit.zip'}")
     (tmp_path / "bad.zip").write_text("x")
-    assert "is no archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
+    assert "is not an archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
     assert "jetlake kv put PRICES tea 42\n" in await shell.run("cheat kv")
     assert "kv\n" in await shell.run("cheat --sections")
     assert "no examples of 'nothing'" in await shell.run("cheat nothing", status=EXIT_USAGE)

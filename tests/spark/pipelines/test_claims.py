@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+from dataclasses import replace
 
 import deltalake
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.archive import Archive
 from jetlake.spark.pipelines.file_system import FileSystem
-from jetlake.spark.pipelines.lake_lock import LOCK
+from jetlake.spark.pipelines.lake_lock import BEAT, LOCK, LakeLock, locked, this_writer
 from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
 from jetlake.spark.pipelines.sql_file import parse_sql_file
 
@@ -145,6 +146,17 @@ def test_a_lock_that_was_torn_is_no_end(spark, orders, run_on, tmp_path):
     (tmp_path / "_jetlake/archive.json").write_text("{}")
     with pytest.raises(SparkError, match="json is damaged: it does not fit its checksum"):
         run_on(orders, archive)
+
+
+def test_a_writer_killed_while_it_showed_that_it_lives_is_known_to_be_gone(spark, tmp_path):
+    files = FileSystem(spark, str(tmp_path))
+    LakeLock(files, replace(this_writer("archive A"), started="another process")).beat()
+    (tmp_path / BEAT).write_text('{"tok')  # Half of it, which no checksum fits.
+    with locked(files, "archive B") as lock:
+        lock.beat()
+        lock.require()
+    assert not (tmp_path / LOCK).exists()
+    assert not (tmp_path / BEAT).exists()
 
 
 def test_bad_rows_leave_out_what_their_publish_told_the_server(orders, run_on, tmp_path):

@@ -27,6 +27,9 @@ from jetlake.spark.source.lake import NOTES
 
 LOCK = f"{NOTES}/lock.json"
 """Where a folder says who is writing into it."""
+BEAT = f"{NOTES}/beat.json"
+"""When its writer was last heard of. It lies beside the lock, which is written once: a writer that is killed while it
+overwrites a file leaves half of it, and half a lock does not say whose it was."""
 _BEAT_S = 10.0
 # So long a writer may be silent, on a machine that can't be asked, before its lock counts for nothing.
 _SILENT_S = 60.0
@@ -103,7 +106,7 @@ class LakeLock:
             found = self._holder()
             if found and is_alive(found, self._me, self._now_s()):
                 break
-            self._files.delete(LOCK)
+            self._delete()
         known = "token" in found
         who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
         raise ConfigError(
@@ -117,7 +120,21 @@ class LakeLock:
             found = self._files.read_json(LOCK)
         except SparkError:
             return {"seen": self._files.modified_s(LOCK)}
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {**found, "seen": max(float(found.get("seen", 0.0)), self._heard_of(found.get("token")))}
+
+    def _heard_of(self, token: object) -> float:
+        """Return when the writer of this lock was last heard of; 0.0 when only its lock tells."""
+        try:
+            beat = self._files.read_json(BEAT)
+        except SparkError:
+            return self._files.modified_s(BEAT)
+        return float(beat["seen"]) if isinstance(beat, dict) and beat.get("token") == token else 0.0
+
+    def _delete(self) -> None:
+        self._files.delete(BEAT)
+        self._files.delete(LOCK)
 
     def require(self) -> None:
         """Check that no other writer has taken the lock over while this process was held up.
@@ -132,12 +149,12 @@ class LakeLock:
     def beat(self) -> None:
         """Show that this process lives."""
         if self._holder().get("token") == self._me.token:
-            self._files.overwrite_json(LOCK, self._note())
+            self._files.overwrite_json(BEAT, {"token": self._me.token, "seen": self._now_s()})
 
     def release(self) -> None:
         """Let others write."""
         if self._holder().get("token") == self._me.token:
-            self._files.delete(LOCK)
+            self._delete()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -412,7 +413,8 @@ def test_a_thread_that_waits_for_a_processor_waits_for_no_disk():
 
 
 async def test_a_loop_that_does_not_say_what_waits_for_it_never_waits():
-    assert has_events(asyncio.SelectorEventLoop()) is None
+    with closing(asyncio.SelectorEventLoop()) as loop:
+        assert has_events(loop) is None
 
 
 def test_events_of_uvloop_are_seen():
