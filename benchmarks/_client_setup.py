@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jetlake.client.connection.socket_connection import connect_socket
+from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 
 STREAM = "BENCH"
 SUBJECT = "bench.subject"
@@ -24,6 +24,7 @@ WINDOW_MESSAGES = 4000
 """Messages that a pipelined publisher has under way, at most."""
 OBJECT_UNIT = 8192
 """Bytes of an object that count as one."""
+STORED_WITHIN_S = 60
 
 
 class Seconds(NamedTuple):
@@ -95,13 +96,23 @@ def go(process: subprocess.Popen[str]) -> None:
 
 
 def fill(url: str, count: int, size: int) -> None:
-    """Make a stream of so many messages, in memory."""
+    """Make a stream of so many messages, in memory; the server answers a PING before it has stored all of them."""
     empty(url)
     frame = b"PUB %b %d\r\n%b\r\n" % (SUBJECT.encode(), size, b"x" * size)
     with connect_socket(url, request_timeout=60) as connection:
         for start in range(0, count, 500):
             connection.send(frame * min(500, count - start))
-        connection.flush(60)
+        end_at = time.monotonic() + STORED_WITHIN_S
+        while (stored := messages_in_stream(connection)) < count:
+            if time.monotonic() > end_at:
+                raise RuntimeError(f"of {count} published messages {stored} are stored")
+            time.sleep(0.01)
+
+
+def messages_in_stream(connection: SocketConnection) -> int:
+    """How many messages the stream has."""
+    answer = connection.request(f"$JS.API.STREAM.INFO.{STREAM}".encode())
+    return msgspec.json.decode(answer.payload)["state"]["messages"]
 
 
 def empty(url: str) -> None:

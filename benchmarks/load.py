@@ -3,9 +3,10 @@
     python benchmarks/load.py [--quick] [--json FILE] [--only SHAPE]
 
 Each shape of load runs against a server of its own; both sync before they answer. A bystander publishes to a stream of
-his own every 20 ms meanwhile, with an acknowledgement that waits for the disk, and times it. A row has the median of
-his waits in milliseconds, the longest, and the highest memory of the server's process, sampled from outside. `took
-part` counts the clients, streams, consumers or messages that a shape is made of; the CPU time is that for one of them.
+his own every 20 ms, from a second before the load on, and times the acknowledgements that he gets beside it, which
+wait for the disk. A row has the median of his waits in milliseconds, the longest, and the highest memory of the
+server's process, sampled from outside. `took part` counts the clients, streams, consumers or messages that a shape is
+made of; the CPU time is that for one of them.
 """
 
 from __future__ import annotations

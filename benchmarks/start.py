@@ -1,10 +1,10 @@
-"""How much processor time does the server take until its port listens, and until a client has its INFO?
+"""How much processor time do the server's start and the client's import take?
 
     python benchmarks/start.py [--quick] [--json FILE]
 
 The yardstick is an interpreter that has loaded asyncio and nothing else, which every Python server on asyncio must do.
 Each process is started anew, with an empty store; its processor time is read from outside when the port takes a
-connection, and again when INFO has come.
+connection, and again when INFO has come. The client's import is compared with that of nats-py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import time
 from _harness import Medians, Report, cpu_s, parse_arguments
 from _servers import COMMANDS, OURS, PEER, free_port
 
-QUESTION = "How much processor time does the server take until its port listens, and until a client has its INFO?"
+QUESTION = "How much processor time do the server's start and the client's import take?"
 
 SERVERS = {PEER: [*COMMANDS[PEER], "-js"], OURS: COMMANDS[OURS]}
 BARE = "Python with asyncio"
 CASES = {"until the port listens": "start-listens", "until INFO has come": "start-info"}
-ASYNCIO = "import asyncio, sys, time; print('ready', flush=True); time.sleep(60)"
+CLIENTS = {"nats-py": "nats", OURS: "jetlake"}
 
 
 def main() -> None:
@@ -37,8 +37,13 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
         _start(SERVERS[OURS], environment)
         found: dict[str, dict[str, list[float]]] = {case: {BARE: [], PEER: [], OURS: []} for case in CASES}
+        imports: dict[str, list[float]] = {name: [] for name in CLIENTS}
+        for module in CLIENTS.values():
+            _load(module, environment)
         for _ in range(rounds):
-            bare_s = _load_asyncio(environment)
+            for name, module in CLIENTS.items():
+                imports[name].append(_load(module, environment) * 1000)
+            bare_s = _load("asyncio", environment)
             taken_s = {BARE: (bare_s, bare_s), **{name: _start(SERVERS[name], environment) for name in SERVERS}}
             for name, seconds in taken_s.items():
                 for case, used_s in zip(CASES, seconds, strict=True):
@@ -47,11 +52,16 @@ def main() -> None:
         medians = Medians(found[case])
         ratio = report.compare(name, medians[OURS], medians[BARE], lower_is_better=True)
         report.add(f"{case}, CPU ms", {**medians, f"{BARE} / {OURS}": ratio, "spread %": medians.spread})
+    clients = Medians(imports)
+    ratio = report.compare("start-import", clients[OURS], clients["nats-py"], lower_is_better=True)
+    report.add("import of the client, CPU ms", {**clients, "ratio": ratio, "spread %": clients.spread})
     report.finish()
 
 
-def _load_asyncio(environment: dict[str, str]) -> float:
-    with subprocess.Popen([sys.executable, "-c", ASYNCIO], stdout=subprocess.PIPE, env=environment) as process:
+def _load(module: str, environment: dict[str, str]) -> float:
+    """The processor time of an interpreter that has loaded a module, in seconds."""
+    program = f"import sys, time, {module}; print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
         used_s = cpu_s(process.pid)

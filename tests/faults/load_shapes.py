@@ -141,6 +141,10 @@ class Scene:
         self.figures["peak MiB"] = max(self.figures.get("peak MiB", 0.0), memory_mib(self.pid))
 
 
+SETTLE_S = 1.0
+"""How long the bystander publishes before his waits count: a server that has just started still loads modules."""
+
+
 @asynccontextmanager
 async def scene(kind, config=""):
     """A server of that kind under watch; figures are complete at the end."""
@@ -149,6 +153,8 @@ async def scene(kind, config=""):
         stage.figures["start MiB"] = memory_mib(stage.pid)
         bystander = Bystander(await stage.connect())
         await bystander.watch()
+        await asyncio.sleep(SETTLE_S)
+        bystander.times_s.clear()
         used_s = server.cpu_s()
         peak = asyncio.ensure_future(_sample(stage))
         try:

@@ -17,10 +17,14 @@ class Time:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self.sleeps = 0
+        self.on_sleep = lambda: None
         self.clock = Clock(lambda: self.now_s, lambda: int(self.now_s * 1e9), self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+        self.sleeps += 1
+        self.on_sleep()
 
 
 class Query:

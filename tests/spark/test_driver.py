@@ -136,6 +136,24 @@ def test_the_server_is_asked_once_in_a_poll_interval(server, admin, stream):
     assert query.driver.present_end().of(stream).next == 6
 
 
+@pytest.mark.parametrize(("guarantee", "retention"), [("exactlyOnce", "limits"), ("atLeastOnce", "workqueue")])
+def test_a_plan_without_messages_polls_for_a_while(server, admin, stream, guarantee, retention):
+    admin.create_stream(stream, retention=retention)
+    query = Query(server, stream, guarantee=guarantee)
+    query.batch()
+    time, before = query.time, query.time.sleeps
+
+    def publish_while_the_plan_is_held():
+        if time.sleeps == before + 3:
+            admin.fill(stream, 2)
+
+    time.on_sleep = publish_while_the_plan_is_held
+    assert query.batch() == [1, 2]
+    held_s = time.now_s
+    assert query.plan() is None
+    assert time.now_s - held_s < 2
+
+
 def test_limits_count_what_a_filter_lets_through(server, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 5000, subjects=1)

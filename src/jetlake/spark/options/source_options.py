@@ -197,7 +197,7 @@ class SourceOptions:
         "`jetlake.spark.session()`.",
     )
     poll_interval_s: float = option(
-        "pollInterval", duration_s, 0.1, "100ms", "How often a streaming query asks the server for news."
+        "pollInterval", duration_s, 0.02, "20ms", "How often a streaming query asks the server for news."
     )
     rows_per_batch: int = option(
         "arrowBatchRows", positive, 16384, "16384", "Most rows that go to Spark in one Arrow batch."

@@ -171,10 +171,12 @@ class Driver:
         for stream in self._names.current():
             self._prepare(stream, start)
         end = self._plan(start, limited)
-        if end is start and self._targets is None:
-            # Spark would ask again within milliseconds; waiting here for the next poll spares both sides.
+        polls = self._watch.polls_held if self._targets is None else 0
+        while end is start and polls:
+            # Spark would plan again within milliseconds; polling here for a while spares it empty plans.
             self._watch.wait_for_poll(self._names.current())
             end = self._plan(start, limited)
+            polls -= 1
         return end
 
     # Each batch, stream by stream

@@ -94,9 +94,12 @@ class SharedDriver:
             self._finish(before)
         info = self._watch.info(self._stream)
         taken = self._take_next(before, limited)
-        if not len(taken) and before is not None and self._left is None:
+        polls = self._watch.polls_held if before is not None and self._left is None else 0
+        while not len(taken) and polls:
             self._watch.wait_for_poll([self._stream])
+            info = self._watch.info(self._stream)
             taken = self._take_next(before, limited)
+            polls -= 1
         if not len(taken) and before is not None:
             return start
         self._last_batch_s = self._clock.monotonic_s()

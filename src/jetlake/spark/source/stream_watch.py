@@ -16,6 +16,9 @@ from jetlake.spark.options.source_options import SourceOptions
 
 T = TypeVar("T")
 
+_HELD_S = 0.1
+"""How long a plan without messages is held, while the streams are polled: a query that is stopped waits for it."""
+
 
 class StreamWatch:
     """The streams as the server describes them, and every other question to the server."""
@@ -73,9 +76,14 @@ class StreamWatch:
         self._infos[stream] = (now_s, info)
         return info
 
+    @property
+    def polls_held(self) -> int:
+        """How often the streams are polled before a plan without messages is returned."""
+        return max(int(_HELD_S / self._options.poll_interval_s), 1)
+
     def wait_for_poll(self, streams: Iterable[str]) -> None:
-        """Sleep until the oldest state of these streams may be asked for again."""
-        asked_s = [self._infos[stream][0] for stream in streams if stream in self._infos]
+        """Sleep until the oldest state of these streams may be asked for again, and forget their states."""
+        asked_s = [self._infos.pop(stream)[0] for stream in streams if stream in self._infos]
         if asked_s:
             due_s = min(asked_s) + self._options.poll_interval_s
             self._clock.sleep(max(due_s - self._clock.monotonic_s(), 0.0))
