@@ -31,7 +31,7 @@ class _File:
         self.data = bytearray()
         self.end = 0
         """Behind the last byte that was written; a hole follows."""
-        self.safe = b""
+        self.safe = bytearray()
         self.writes: list[tuple[int, bytes | None]] = []
         """Not synced: where and what; None stands for a cut at that place."""
 
@@ -169,10 +169,8 @@ class FaultyDisk:
         file, path = self._file(handle)
         self._before_writing("sync", file, path)
         self._change("sync", path)
-        safe = bytearray(file.safe)
         for offset, written in file.writes:
-            _apply(safe, offset, written)
-        file.safe = bytes(safe)
+            _apply(file.safe, offset, written)
         file.writes.clear()
 
     def _before_writing(self, operation: str, file: _File, path: Path) -> None:
@@ -285,7 +283,7 @@ class FaultyDisk:
                 self._tear(data, offset, written)
         file.data = data
         file.end = len(data)  # Not every file system knows its holes.
-        file.safe = bytes(data)
+        file.safe = bytearray(data)
         file.writes.clear()
 
     def _tear(self, data: bytearray, offset: int, written: bytes) -> None:
@@ -302,16 +300,14 @@ class FaultyDisk:
         file = self._file_at(path)
         file.data[offset] ^= mask
         if offset < len(file.safe):
-            safe = bytearray(file.safe)
-            safe[offset] ^= mask
-            file.safe = bytes(safe)
+            file.safe[offset] ^= mask
 
     def cut(self, path: Path, size: int) -> None:
         """Shorten a file, as somebody with an editor might."""
         file = self._file_at(path)
         del file.data[size:]
         file.end = min(file.end, size)
-        file.safe = file.safe[:size]
+        del file.safe[size:]
 
     def content(self, path: Path) -> bytes:
         """What a file holds now, without a hole at its end."""
@@ -327,7 +323,7 @@ class FaultyDisk:
             folder.names[path.name] = folder.safe[path.name] = file
         file.data = bytearray(data)
         file.end = len(data)
-        file.safe = bytes(data)
+        file.safe = bytearray(data)
         file.writes.clear()
 
     def files(self) -> list[Path]:

@@ -1,8 +1,15 @@
 """What a history promised to its clients: what they were told, and when; checked against what is there at the end."""
 
+import contextlib
 from collections import Counter
 
+from jetlake.errors import ApiError
+
 __all__ = ["BrokenPromiseError", "Publishes", "Reads"]
+
+
+_IN_DOUBT = "log safe"
+"""In the error of a message that is written, and whose sync failed: it is there once a later sync succeeds."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -39,9 +46,16 @@ class Publishes:
         if known != sequence:
             raise BrokenPromiseError(f"message {number} was acknowledged as {known} and as {sequence}")
 
-    def refuse(self, number):
-        self.unknown.discard(number)
-        self.refused.add(number)
+    @contextlib.contextmanager
+    def may_refuse(self, number):
+        """Note a message as refused when the server says so; the error goes on to the caller."""
+        try:
+            yield
+        except ApiError as error:
+            if _IN_DOUBT not in error.description:
+                self.unknown.discard(number)
+                self.refused.add(number)
+            raise
 
     def check(self, stored, *, kept=True):
         """Compare with what is stored: (sequence, number) in order.
@@ -73,20 +87,25 @@ class Reads:
     """What the readers of one consumer were handed, and what they settled.
 
     Attributes:
-        confirmed: sequences whose ack was confirmed.
+        confirmed: sequences whose ack was confirmed, and when.
         seen: sequences that somebody was handed.
     """
 
     def __init__(self):
-        self.confirmed = set()
-        self.acked = set()
+        self.confirmed = {}
         self.seen = {}
 
-    def saw(self, sequence, payload):
+    def confirm(self, sequence, now_ns):
+        self.confirmed.setdefault(sequence, now_ns)
+
+    def saw(self, sequence, payload, asked_ns):
+        """Note a message that somebody was handed who had asked for messages at that time."""
+        if self.confirmed.get(sequence, asked_ns) < asked_ns:
+            raise BrokenPromiseError(f"sequence {sequence} was delivered again after its ack was confirmed")
         known = self.seen.setdefault(sequence, payload)
         if known != payload:
             raise BrokenPromiseError(f"sequence {sequence} was {known!r} and is {payload!r}")
 
     def check_again(self, sequences):
         """Compare with what the consumer still delivered once the world was calm."""
-        none("confirmed acknowledgements were undone", self.confirmed & set(sequences))
+        none("confirmed acknowledgements were undone", set(self.confirmed) & set(sequences))

@@ -1,12 +1,18 @@
-"""Work on streams of other kinds: batches, work queues, removals, copies, priority groups, push reads, objects."""
+"""Work on other streams: batches, queues, removals, copies, priority groups, push reads, objects, in memory."""
 
 import asyncio
 import zlib
+from collections import Counter
 
-from jetlake.errors import NotFoundError
+from jetlake.errors import ApiError, NoRespondersError, NotFoundError
 from tests.world.book import BrokenPromiseError, Publishes, Reads, none
+from tests.world.linearizable import UNKNOWN, Call
+from tests.world.servers import MEMORY_BYTES
 
 __all__ = ["OPERATIONS", "Changes"]
+
+_PAYLOAD_BYTES_MAX = 3000
+_IN_MEMORY_BYTES_MAX = 3100
 
 
 class Changes:
@@ -18,35 +24,58 @@ class Changes:
         self.queued = Publishes()
         self.queue_reads = Reads()
         self.removed = set()
+        self.deleted = set()
         self.shrinking = Publishes()
         self.released = Publishes()
         self.objects = {}
-        self.pushed = []
+        self.in_memory = Publishes()
+        self.lives = {}
 
     async def create(self, js):
-        await js.create_stream("BATCH", subjects=["batch.>"], allow_atomic=True)
-        queue = await js.create_stream("QUEUE", subjects=["queue.>"], retention="workqueue")
-        await queue.create_consumer("pool", ack_wait=2)
-        await js.create_stream("RELEASE", subjects=["release.>"], retention="workqueue", allow_direct=True)
-        await js.create_stream("SINK", subjects=["sink.>"], duplicate_window=3600)
-        await js.create_stream("SHRINK", subjects=["shrink.>"])
-        await js.create_stream("COPY", mirror="PLAIN")
-        await js.create_stream("SUM", sources=["PLAIN", "SHRINK"])
-        await js.create_object_store("OBJECTS")
-        plain = await js.stream("PLAIN")
-        await plain.create_consumer(
-            "pinned", ack_wait=2, priority_policy="pinned_client", priority_groups=["g"], priority_timeout=5
-        )
+        has = self.setup.has
+        if has("batches"):
+            await js.create_stream("BATCH", subjects=["batch.>"], allow_atomic=True)
+        if has("queue"):
+            queue = await js.create_stream("QUEUE", subjects=["queue.>"], retention="workqueue", allow_direct=True)
+            await queue.create_consumer("pool", ack_wait=2)
+        if has("release"):
+            await js.create_stream("RELEASE", subjects=["release.>"], retention="workqueue", allow_direct=True)
+        if has("spark"):
+            await js.create_stream("SINK", subjects=["sink.>"], duplicate_window=3600)
+        if has("removals"):
+            await js.create_stream("SHRINK", subjects=["shrink.>"])
+        if has("copies"):
+            await js.create_stream("COPY", mirror="PLAIN")
+            await js.create_stream("SUM", sources=["PLAIN", "SHRINK"] if has("removals") else ["PLAIN"])
+        if has("objects"):
+            await js.create_object_store("OBJECTS")
+        if has("memory"):
+            await _create_in_memory(js)
+        if has("priorities"):
+            plain = await js.stream("PLAIN")
+            await plain.create_consumer(
+                "pinned", ack_wait=2, priority_policy="pinned_client", priority_groups=["g"], priority_timeout=5
+            )
+            for policy in ("overflow", "prioritized"):
+                await plain.create_consumer(policy, ack_wait=2, priority_policy=policy, priority_groups=["g"])
 
     # Checks
 
     async def verify(self, js):
-        await self._verify_batches(js)
-        await self._verify_queue(js)
-        await self._verify_removals(js)
-        await self._verify_copies(js)
-        await self._verify_objects(js)
+        checks = {
+            "batches": self._verify_batches,
+            "queue": self._verify_queue,
+            "removals": self._verify_removals,
+            "copies": self._verify_copies,
+            "objects": self._verify_objects,
+            "memory": self._verify_memory,
+            "priorities": self._verify_priorities,
+        }
+        for part, check in checks.items():
+            if self.setup.has(part):
+                await check(js)
         await self._verify_queries(js)
+        none("deleted streams are back", self.deleted & set(await js.stream_names()))
 
     async def _read(self, js, name):
         stream = await js.stream(name)
@@ -68,7 +97,7 @@ class Changes:
         stream = await js.stream("QUEUE")
         stored = dict(await self._read_queue(stream))
         self.queued.check([(sequence, int(payload)) for sequence, payload in stored.items()], kept=False)
-        none("messages of a work queue were confirmed and are there", self.queue_reads.confirmed & set(stored))
+        none("messages of a work queue were confirmed and are there", set(self.queue_reads.confirmed) & set(stored))
         acked = set(self.queued.acknowledged.values())
         none("messages of a work queue are gone unread", acked - set(stored) - set(self.queue_reads.seen))
         again = await self.setup.drain(stream, "pool")
@@ -77,9 +106,10 @@ class Changes:
 
     async def _verify_queries(self, js):
         """What Spark read and released, and what it wrote."""
-        released = await self._read_queue(await js.stream("RELEASE"))
+        has = self.setup.has
+        released = await self._read_queue(await js.stream("RELEASE")) if has("release") else []
         self.released.check([(sequence, int(payload)) for sequence, payload in released], kept=False)
-        sunk = [int(payload) for _, payload in await self._read(js, "SINK")]
+        sunk = [int(payload) for _, payload in await self._read(js, "SINK")] if has("spark") else []
         read = set()
         for query in self.setup.history.queries:
             stored = [sequence for sequence, _ in (released if query.stream == "RELEASE" else self.setup.stored)]
@@ -89,14 +119,35 @@ class Changes:
         none("messages of a work queue were released unread", unread)
 
     async def _read_queue(self, stream):
-        state = (await stream.info(deleted_details=True)).state
+        count = (await stream.info()).state.messages
         stored = []
-        for sequence in range(max(state.first_seq, 1), state.last_seq + 1):
-            try:
-                stored.append((sequence, bytes((await stream.get(sequence)).payload)))
-            except NotFoundError:
-                pass
+        while len(stored) < count:
+            after = stored[-1][0] + 1 if stored else 1
+            found = [message async for message in stream.get_batch(200, sequence=after)]
+            if not found:
+                raise BrokenPromiseError(f"{stream.name} has {count} messages and gives {len(stored)}")
+            stored += [(message.sequence, bytes(message.payload)) for message in found]
         return stored
+
+    async def _verify_memory(self, js):
+        """A stream in memory lives as long as its server, and takes no more than the server's limit."""
+        life = self.setup.history.hub.starts
+        kept = {number for number in self.in_memory.acknowledged if self.lives[number] == life}
+        try:
+            info = await (await js.stream("MEM")).info()
+        except NotFoundError:
+            none("acknowledged messages in memory are gone with their stream", kept)
+            return
+        # As with nats-server, the message that reaches the limit is the last one that is stored.
+        if info.state.bytes > MEMORY_BYTES + _IN_MEMORY_BYTES_MAX:
+            raise BrokenPromiseError(f"a stream in memory takes {info.state.bytes} bytes")
+        stored = [(sequence, int(payload.split()[0])) for sequence, payload in await self._read(js, "MEM")]
+        self.in_memory.check(stored, kept=False)
+        none("acknowledged messages in memory are gone", kept - {number for _, number in stored})
+
+    async def _verify_priorities(self, js):
+        for policy in ("pinned", "overflow", "prioritized"):
+            await self.setup.drain(await js.stream("PLAIN"), policy, group="g")
 
     async def _verify_removals(self, js):
         stored = await self._read(js, "SHRINK")
@@ -120,31 +171,44 @@ class Changes:
                 )
             await asyncio.sleep(1)
         expected = [payload for _, payload in origin]
+        others = self.shrinking.unknown | set(self.shrinking.acknowledged) | self.shrinking.refused
+        left = {payload for _, payload in await self._read(js, "SHRINK")} if self.setup.has("removals") else set()
         while True:
             summed = [payload for _, payload in await self._read(js, "SUM")]
-            of_plain = [payload for payload in summed if int(payload) not in self.shrinking_numbers()]
-            if of_plain == expected:
+            of_plain = [payload for payload in summed if int(payload) not in others]
+            if of_plain == expected and left <= set(summed):
                 break
             if loop.time() > deadline_s:
-                raise BrokenPromiseError(f"the source has {len(of_plain)} of {len(expected)} messages")
+                lost = left - set(summed)
+                raise BrokenPromiseError(
+                    f"the sources gave {len(of_plain)} of {len(expected)} messages, and not {sorted(lost)[:5]}"
+                )
             await asyncio.sleep(1)
-        none("messages were sourced twice", {payload for payload in summed if summed.count(payload) > 1})
-
-    def shrinking_numbers(self):
-        return self.shrinking.unknown | set(self.shrinking.acknowledged) | self.shrinking.refused
+        none("messages were sourced twice", [payload for payload, count in Counter(summed).items() if count > 1])
 
     async def _verify_objects(self, js):
         store = await js.object_store("OBJECTS")
-        for name, puts in self.objects.items():
-            try:
-                content = await store.get(name)
-            except NotFoundError:
-                content = None
-            known = {zlib.crc32(content)} if content is not None else set()
-            if not known <= {checksum for checksum, _ in puts}:
-                raise BrokenPromiseError(f"object {name} has a content that nobody put")
-            if content is None and puts and puts[-1][1]:
-                raise BrokenPromiseError(f"object {name} was put, and is gone")
+        for name, calls in self.objects.items():
+            now_ns = self.setup.history.world.scheduler.now_ns
+            calls = [*calls, Call(now_ns, now_ns, ("get",), await _checksum(store, name))]
+            self.setup.values.check_order(f"object {name}", calls, _NO_OBJECT, _put_or_get)
+
+
+_NO_OBJECT = ()
+
+
+async def _checksum(store, name):
+    """Return what identifies the content of an object."""
+    try:
+        return (zlib.crc32(await store.get(name)),)
+    except NotFoundError:
+        return _NO_OBJECT
+
+
+def _put_or_get(state, action, outcome):
+    if action[0] == "put":
+        return action[1]
+    return state if outcome is UNKNOWN or outcome == state else None
 
 
 # Operations of a worker
@@ -168,8 +232,9 @@ async def queue_work(worker, random):
     for _ in range(random.randrange(1, 10)):
         number = next(worker.setup.numbers)
         book.begin(number)
-        ack = await worker.js.publish(f"queue.{number % 3}", b"%d" % number, msg_id=f"q{number}")
-        book.acked(number, ack.seq)
+        with book.may_refuse(number):
+            ack = await worker.js.publish(f"queue.{number % 3}", b"%d" % number, msg_id=f"q{number}")
+            book.acked(number, ack.seq)
 
 
 async def publish_to_release(worker, random):
@@ -184,13 +249,15 @@ async def publish_to_release(worker, random):
 async def work(worker, random):
     reads = worker.setup.changes.queue_reads
     consumer = await worker.js.consumer("QUEUE", "pool")
+    scheduler = worker.history.world.scheduler
+    asked_ns = scheduler.now_ns
     for message in await consumer.fetch(random.randrange(1, 10), expires=random.choice((0.2, 1))):
         sequence = message.metadata.stream_seq
-        reads.saw(sequence, bytes(message.payload))
+        reads.saw(sequence, bytes(message.payload), asked_ns)
         kind = random.random()
         if kind < 0.6:
             await message.ack_sync()
-            reads.confirmed.add(sequence)
+            reads.confirm(sequence, scheduler.now_ns)
         elif kind < 0.8:
             await message.ack()
         elif kind < 0.9:
@@ -244,21 +311,39 @@ async def read_pushed(worker, random):
 
 
 async def put_object(worker, random):
-    puts = worker.setup.changes.objects.setdefault(name := f"o{random.randrange(2)}", [])
-    content = random.randbytes(random.choice((0, 10, 3000)))
-    puts.append((zlib.crc32(content), False))
+    calls = worker.setup.changes.objects.setdefault(name := f"o{random.randrange(2)}", [])
+    content = b"%d " % next(worker.setup.numbers) + random.randbytes(random.choice((0, 10, 3000)))
     store = await worker.js.object_store("OBJECTS")
-    await store.put(name, content, chunk_size=512)
-    puts.append((zlib.crc32(content), True))
+    put = store.put(name, content, chunk_size=512)
+    await worker.setup.values.call(calls, ("put", (zlib.crc32(content),)), put)
 
 
 async def get_object(worker, random):
-    name = f"o{random.randrange(2)}"
-    puts = worker.setup.changes.objects.setdefault(name, [])
+    calls = worker.setup.changes.objects.setdefault(name := f"o{random.randrange(2)}", [])
     store = await worker.js.object_store("OBJECTS")
-    content = await store.get(name)
-    if zlib.crc32(content) not in {checksum for checksum, _ in puts}:
-        raise BrokenPromiseError(f"object {name} has a content that nobody put")
+    await worker.setup.values.call(calls, ("get",), _checksum(store, name))
+
+
+async def _create_in_memory(js):
+    await js.create_stream("MEM", subjects=["mem.>"], storage="memory")
+
+
+async def publish_to_memory(worker, random):
+    """Publish more than may be in memory; what is refused is not there."""
+    changes = worker.setup.changes
+    book, hub = changes.in_memory, worker.history.hub
+    for _ in range(random.randrange(1, 10)):
+        number = next(worker.setup.numbers)
+        book.begin(number)
+        changes.lives[number] = hub.starts
+        try:
+            with book.may_refuse(number):
+                ack = await worker.js.publish("mem.x", b"%d %s" % (number, bytes(random.randrange(_PAYLOAD_BYTES_MAX))))
+                book.acked(number, ack.seq)
+        except ApiError as error:
+            worker.history.world.count(f"refusals {error.err_code} of a stream in memory")
+        except NoRespondersError:
+            await _create_in_memory(worker.js)
 
 
 async def change_stream(worker, random):
@@ -280,7 +365,11 @@ async def temporary_consumer(worker, random):
 async def publish_everywhere(worker, random):
     """Keep all streams busy at once, so that they share the redo log."""
     setup = worker.setup
-    books = {"plain": setup.plain, "queue": setup.changes.queued, "shrink": setup.changes.shrinking}
+    books = {"plain": setup.plain}
+    if setup.has("queue"):
+        books["queue"] = setup.changes.queued
+    if setup.has("removals"):
+        books["shrink"] = setup.changes.shrinking
 
     async def publish(name, book):
         number = next(setup.numbers)
@@ -293,7 +382,8 @@ async def publish_everywhere(worker, random):
 
     for _ in range(random.randrange(5, 40)):
         work = [publish(name, book) for name, book in books.items() for _ in range(2)]
-        work += [put("busy"), put("busy"), add_busy(worker)]
+        work += [put("busy"), put("busy")] if setup.has("keys") else []
+        work += [add_busy(worker)] if setup.has("counters") else []
         await asyncio.gather(*work)
 
 
@@ -301,22 +391,35 @@ async def add_busy(worker):
     await (await worker.js.counters("COUNT")).add("count.busy", 1)
 
 
+async def temporary_stream(worker, random):
+    name = f"T{next(worker.setup.numbers)}"
+    await worker.js.create_stream(name, subjects=[f"{name}.>"])
+    sequences = [(await worker.js.publish(f"{name}.x", b"x")).seq for _ in range(random.randrange(5))]
+    if sequences != sorted(set(sequences)):
+        raise BrokenPromiseError(f"{name} gave the sequences {sequences}")
+    if random.random() < 0.8:
+        await worker.js.delete_stream(name)
+        worker.setup.changes.deleted.add(name)
+
+
 async def force_reconnect(worker, random):
     await worker.nc.force_reconnect(3)
 
 
 OPERATIONS = [
-    (commit_batch, 3),
-    (queue_work, 4),
-    (work, 4),
-    (publish_to_release, 2),
-    (shrink, 3),
-    (consume_pinned, 2),
-    (read_pushed, 1),
-    (put_object, 1),
-    (get_object, 1),
-    (change_stream, 0.5),
-    (temporary_consumer, 1),
-    (force_reconnect, 0.5),
-    (publish_everywhere, 1.5),
+    (commit_batch, 3, "batches"),
+    (queue_work, 4, "queue"),
+    (work, 4, "queue"),
+    (publish_to_release, 2, "release"),
+    (shrink, 3, "removals"),
+    (consume_pinned, 2, "priorities"),
+    (read_pushed, 1, "pushes"),
+    (put_object, 1, "objects"),
+    (get_object, 1, "objects"),
+    (publish_to_memory, 2, "memory"),
+    (change_stream, 0.5, None),
+    (temporary_consumer, 1, None),
+    (temporary_stream, 0.7, None),
+    (force_reconnect, 0.5, None),
+    (publish_everywhere, 1.5, None),
 ]

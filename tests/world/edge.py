@@ -23,12 +23,9 @@ def join_servers(world, random):
     listener = random.choice(names)
     dialling = LeafOptions(remotes=(LeafRemote(urls=(parse_leaf_url(f"nats://{listener}:7422"),)),), reconnect_s=0.5)
     return [
-        ServerMachine(
-            world, name, domain=name, options={"leafnodes": listening if name == listener else dialling},
-            sync_interval_s=None,
-        )
+        ServerMachine(world, name, domain=name, options={"leafnodes": listening if name == listener else dialling})
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def _external(domain):
@@ -174,13 +171,15 @@ class EdgeWorker(Worker):
         for _ in range(random.randrange(1, 20)):
             number = next(self.setup.numbers)
             book.begin(number)
-            ack = await self.js.publish(f"edge.{number % 3}", b"%d" % number, timeout=random.choice((0.2, 3)))
-            book.acked(number, ack.seq)
+            with book.may_refuse(number):
+                ack = await self.js.publish(f"edge.{number % 3}", b"%d" % number, timeout=random.choice((0.2, 3)))
+                book.acked(number, ack.seq)
 
     async def fetch_across(self, random):
         consumer = await self.nc.jetstream(domain="hub").consumer("PLAIN", "workers")
+        asked_ns = self.history.world.scheduler.now_ns
         async for message in consumer.fetch(random.randrange(1, 50), expires=random.choice((0.3, 2))):
-            await self._handle(message, random)
+            await self._handle(message, random, asked_ns)
 
     async def read_across(self, random):
         stream = await self.nc.jetstream(domain="hub").stream("PLAIN")
@@ -209,10 +208,10 @@ async def publish_to_moving(worker, random):
 
 
 _OPERATIONS = [
-    (Worker.publish, 6),
-    (Worker.publish_window, 2),
-    (EdgeWorker.publish_local, 5),
-    (EdgeWorker.fetch_across, 3),
-    (EdgeWorker.read_across, 1),
-    (publish_to_moving, 3),
+    (Worker.publish, 6, None),
+    (Worker.publish_window, 2, None),
+    (EdgeWorker.publish_local, 5, None),
+    (EdgeWorker.fetch_across, 3, None),
+    (EdgeWorker.read_across, 1, None),
+    (publish_to_moving, 3, None),
 ]

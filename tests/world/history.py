@@ -11,6 +11,7 @@ from random import Random
 
 from tests.world.book import BrokenPromiseError
 from tests.world.edge import Edge, EdgeWorker, join_servers
+from tests.world.followers import Follower
 from tests.world.servers import ServerMachine, make_files_small
 from tests.world.threads import BlockingWorker, SparkQuery
 from tests.world.workload import Setup, Worker
@@ -22,6 +23,31 @@ _LAST_TIMERS_S = 5
 """When the last timer of a client that was closed is over."""
 SETTLE_S = 150
 """How long anything may take once the world is calm."""
+PARTS = {
+    "small files": 0.6,
+    "edge": 0.3,
+    "mover": 0.5,
+    "followers": 0.4,
+    "blocking": 0.35,
+    "spark": 0.35,
+    "keys": 0.5,
+    "counters": 0.3,
+    "ids": 0.4,
+    "batches": 0.4,
+    "queue": 0.4,
+    "release": 0.5,
+    "removals": 0.5,
+    "copies": 0.35,
+    "objects": 0.3,
+    "memory": 0.25,
+    "pushes": 0.4,
+    "priorities": 0.4,
+    "fast": 0.4,
+    "schedules": 0.3,
+    "groups": 0.25,
+    "backups": 0.35,
+}
+"""What a world may consist of, and how often it does: a world of some parts has more of what each of them does."""
 
 
 class History:
@@ -29,16 +55,16 @@ class History:
 
     Args:
         skip: names of steps and faults that do not happen.
-        keeps_trace: the whole trace is kept, and not its end alone.
-        faults: False leaves every fault out.
+        keeps_trace: who sent what when is kept.
     """
 
-    def __init__(self, seed, *, skip=(), keeps_trace=False, faults=True):
+    def __init__(self, seed, *, skip=(), keeps_trace=False):
         self.seed = seed
         self.skip = frozenset(skip)
         self.world = World(seed, keeps_trace=keeps_trace)
-        self.has_faults = faults
         self.random = Random(f"{seed} history")
+        chance = self.chance("parts")
+        self.parts = {part for part, often in PARTS.items() if chance.random() < often}
         self.steps = []
         self.faults = []
         self.clients = []
@@ -58,11 +84,12 @@ class History:
 
     def _wait(self, what, is_done, seconds=SETTLE_S):
         scheduler = self.world.scheduler
-        deadline_ns = scheduler.now_ns + int(seconds * 1e9)
+        began_ns, pause_s = scheduler.now_ns, 0.001
         while not is_done():
-            if scheduler.now_ns > deadline_ns:
+            if scheduler.now_ns - began_ns > seconds * 1e9:
                 raise BrokenPromiseError(f"{what} did not come within {seconds} s{self._stuck()}")
-            scheduler.sleep(0.01)
+            scheduler.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.1)
             self._check_defects()
 
     def _stuck(self):
@@ -83,10 +110,10 @@ class History:
 
     def _conduct(self):
         world, random = self.world, self.random
-        if random.random() < 0.6:
+        if "small files" in self.parts:
             make_files_small(random)
-        has_edge = random.random() < 0.35
-        self.servers = join_servers(world, random) if has_edge else [ServerMachine(world, "hub", sync_interval_s=None)]
+        has_edge = "edge" in self.parts
+        self.servers = join_servers(world, random) if has_edge else [ServerMachine(world, "hub")]
         self.hub = self.servers[0]
         for server in self.servers:
             server.start()
@@ -99,17 +126,16 @@ class History:
             self._start_client(f"c{number}", Worker)
         if has_edge:
             self._start_client("e", EdgeWorker)
-            if random.random() < 0.6:
-                self._run_beside("mover", self.setup.edge.move)
-        if random.random() < 0.4:
+            if "mover" in self.parts:
+                self._run_beside("mover", self.setup.edge.move, lambda: self.setup.edge.move)
+        if "followers" in self.parts:
+            self._run_beside("f", Follower(self, "f").run, None)
+        if "blocking" in self.parts:
             self._start_thread("b", BlockingWorker)
-        if random.random() < 0.4:
+        if "spark" in self.parts:
             self._start_thread("spark", SparkQuery)
         world.scheduler.sleep(0.05)
-        if self.has_faults:
-            self._make_faults()
-        else:
-            world.scheduler.sleep(random.choice((5, 10, 20)))
+        self._make_faults()
         self._calm()
         self._wait("the end of the clients' work", lambda: all(client.has_ended for client in self.clients))
         for client in self.clients:
@@ -135,15 +161,20 @@ class History:
 
     def working(self):
         """Return the clients that may still publish."""
-        return [client for client in self.clients if not client.has_ended and client.name != "spark"]
+        return [client for client in self.clients if not client.has_ended and client.name not in ("spark", "f")]
 
     def _start_client(self, name, kind):
-        self._run_beside(name, lambda: kind(self, name).run())
+        self._run_beside(name, kind(self, name).run, lambda: kind(self, f"{name}+").run)
 
-    def _run_beside(self, name, work):
+    def _run_beside(self, name, work, make_successor):
         client = ClientProcess(self, name, work)
+        client.make_successor = make_successor
         self.clients.append(client)
         client.start()
+
+    def start_successor(self, client):
+        """Start a client in the place of one that was killed."""
+        self._run_beside(f"{client.name}+", client.make_successor(), client.make_successor)
 
     # Faults
 
@@ -151,8 +182,8 @@ class History:
         """Let things go wrong for a while."""
         world, random = self.world, self.random
         enabled = [fault for fault in FAULTS if random.random() < 0.6]
-        for number in range(random.randrange(0, 9)):
-            wait_s, fault, chance = random.uniform(0.05, 3), random.choice(enabled or FAULTS), random.random()
+        for number in range(random.randrange(0, 8)):
+            wait_s, fault, chance = random.uniform(0.02, 1), random.choice(enabled or FAULTS), random.random()
             world.scheduler.sleep(wait_s)
             self._check_defects()
             name = f"fault.{number}"
@@ -161,7 +192,7 @@ class History:
                 continue
             world.count(f"fault {fault.__name__}")
             fault(self, Random(f"{self.seed} {name} {chance}"))
-        world.scheduler.sleep(random.uniform(0.5, 4))
+        world.scheduler.sleep(random.uniform(0.2, 1.5))
 
     def _calm(self):
         world = self.world
@@ -231,14 +262,13 @@ class ClientProcess:
         self.name = name
         self.has_ended = False
         self.error = None
+        self.make_successor = None
         self._work = work
-        self._task = None
         machine = history.world.machines.get(f"m-{name}") or history.world.machine(f"m-{name}")
         self.process = Process(machine, name)
 
     def start(self):
         async def run():
-            self._task = asyncio.current_task()
             try:
                 await self._work()
                 await asyncio.sleep(_LAST_TIMERS_S)
@@ -255,6 +285,11 @@ class ClientProcess:
         left = [*(asyncio.all_tasks() - {asyncio.current_task()}), *timers, *self.process.ends]
         if left:
             raise BrokenPromiseError(f"{self.name} left behind: {left}")
+
+    def kill(self):
+        """SIGKILL."""
+        self.process.kill()
+        self.has_ended = True
 
     def where(self):
         """Name the calls that its tasks wait in."""
@@ -295,14 +330,14 @@ def waits_at(task):
 def kill_server(history, random):
     server = random.choice(history.servers)
     server.kill()
-    history.world.scheduler.sleep(random.choice((0.001, 0.1, 1, 4)))
+    history.world.scheduler.sleep(random.choice((0.001, 0.1, 1, 3)))
     history.ensure_up(server)
 
 
 def power_cut(history, random):
     server = random.choice(history.servers)
     server.power_cut()
-    history.world.scheduler.sleep(random.choice((0.1, 1, 5)))
+    history.world.scheduler.sleep(random.choice((0.1, 1, 3)))
     server.machine.power_on()
     history.ensure_up(server)
 
@@ -326,6 +361,23 @@ def pause_server(history, random):
     process.resume()
 
 
+def pause_client(history, random):
+    if running := [client for client in history.clients if not client.has_ended]:
+        process = random.choice(running).process
+        process.pause()
+        history.world.scheduler.sleep(random.choice((0.05, 0.5, 3)))
+        process.resume()
+
+
+def kill_client(history, random):
+    """A client is killed in the middle of whatever it does, and another one begins."""
+    if running := [client for client in history.clients if client.make_successor is not None and not client.has_ended]:
+        client = random.choice(running)
+        client.kill()
+        history.world.scheduler.sleep(random.choice((0, 0.1, 1)))
+        history.start_successor(client)
+
+
 def reset_links(history, random):
     for link in history.world.network.open_links():
         if random.random() < 0.5:
@@ -345,6 +397,14 @@ def stall_links(history, random):
         if random.random() < 0.5:
             history.world.trace(f"FAULT stall {link}")
             link.stall(random.uniform(0.05, 3))
+
+
+def end_half_links(history, random):
+    """Something between client and server ends one direction of a connection, and what the other end sends is lost."""
+    for link in history.world.network.open_links():
+        if random.random() < 0.5:
+            history.world.trace(f"FAULT half an end of {link}")
+            random.choice(link.ends).pipe.end_early()
 
 
 def part_network(history, random):
@@ -370,8 +430,16 @@ def fail_disk(history, random):
     """The disk refuses some of what it is asked, or is full, for a while."""
     server = random.choice(history.servers)
     disk = server.machine.disk
-    number = random.choice((errno.EIO, errno.EIO, errno.ENOSPC))
-    kinds = random.choice((("sync", "sync_folder"), ("write",), ("write", "sync", "create", "replace", "add_folder")))
+    number = random.choice((errno.EIO, errno.EIO, errno.ENOSPC, errno.ENOMEM))
+    kinds = random.choice(
+        (
+            ("sync", "sync_folder"),
+            ("write",),
+            ("read",),
+            ("open", "create"),
+            ("write", "sync", "create", "replace", "add_folder"),
+        )
+    )
     rate = random.choice((0.05, 0.5, 1))
     history.world.trace(f"FAULT disk of {server.name}: {kinds} fail")
     if random.random() < 0.3:
@@ -430,9 +498,20 @@ def jump_clock(history, random):
 
 
 def fail_names(history, random):
-    history.world.network.dns_fails = True
+    """No name is known for a while, or a server's name has an address where nobody answers, or nobody listens."""
+    network, name = history.world.network, random.choice(history.servers).name
+    wrong = random.choice((None, "10.9.9.9", history.world.machines["conductor"].address))
+    if wrong is None:
+        network.dns_fails = True
+    else:
+        own = network.names[name]
+        network.names[name] = random.choice(([wrong], [*own, wrong]))
+        history.world.trace(f"FAULT {name} is at {network.names[name]}")
+    if random.random() < 0.5:
+        reset_links(history, random)
     history.world.scheduler.sleep(random.uniform(0.2, 2))
-    history.world.network.dns_fails = False
+    network.dns_fails = False
+    network.names[name] = [history.world.machines[name].address]
 
 
 FAULTS = [
@@ -440,8 +519,11 @@ FAULTS = [
     power_cut,
     restart_server,
     pause_server,
+    pause_client,
+    kill_client,
     reset_links,
     cut_links,
+    end_half_links,
     stall_links,
     part_network,
     slow_disk,

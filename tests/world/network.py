@@ -38,6 +38,7 @@ class Pipe:
         self.in_flight = collections.deque()
         self.last_ns = 0
         self.has_ended = False
+        self.is_lost = False
 
     def send(self, data):
         """Take as much as there is room for, and return how much."""
@@ -56,7 +57,15 @@ class Pipe:
             self.has_ended = True
             self._transmit(None)
 
+    def end_early(self):
+        """Lose what is under way and all that follows; the receiver is told that the stream has ended."""
+        self.in_flight.clear()
+        self.end()
+        self.is_lost = True
+
     def _transmit(self, segment):
+        if self.is_lost:
+            return
         scheduler = self.network.world.scheduler
         due_ns = max(self.last_ns, scheduler.now_ns + self.network.delay_ns())
         self.last_ns = due_ns
@@ -534,8 +543,8 @@ class Network:
         """How long the next segment takes."""
         random = self.random
         if random.random() < 0.02 * self.roughness:
-            return random.randrange(1_000_000, 200_000_000)
-        return random.randrange(20_000, 400_000)
+            return 1_000_000 + int(random.random() * 199_000_000)
+        return 20_000 + int(random.random() * 380_000)
 
     def split(self, size):
         """Cut so many bytes into segments."""

@@ -1,6 +1,6 @@
-"""Plant small faults, one at a time, and see who notices: `python -m tests.world.run_mutations --seeds 40`.
+"""Plant small faults, one at a time, and see who notices: `python -m tests.world.run_mutations --seeds 100`.
 
-Asked are the unit tests of the module's folder, and worlds. Each fault is a piece of the sources and what stands there
+Asked are the unit tests of the module's folder, and worlds; `--ask seeds` asks worlds alone. Each fault is a piece of the sources and what stands there
 instead; one whose piece is not found any more is an error. The sources themselves stay as they are: a copy is run.
 """
 
@@ -294,6 +294,108 @@ MUTATIONS = [
         "self._store.roll_back(error) if self._store.last_sequence % 2 else None",
         "every other rollback is left out",
     ),
+    (
+        "server/shell/engine_loop.py",
+        "            again = again or engine.has_ready()",
+        "            pass",
+        "consumers that are ready wait for the next event",
+    ),
+    (
+        "server/shell/engine_loop.py",
+        "(self._timer is not None and self._timer_deadline_ns <= deadline_ns)",
+        "self._timer is not None",
+        "a timer that is due earlier is overlooked",
+    ),
+    (
+        "server/shell/engine_loop.py",
+        "            if reader.read_on():\n                behind.append(reader)",
+        "            reader.read_on()",
+        "a connection's third turn is forgotten",
+    ),
+    (
+        "server/shell/engine_loop.py",
+        "            self.engine.wake_congested()",
+        "            pass",
+        "deliveries to a connection that was congested are forgotten",
+    ),
+    (
+        "server/shell/connection/peer_connection.py",
+        "        if self._output:\n            self.flush()\n        elif self._subscriber.congested:",
+        "        if self._subscriber.congested:",
+        "what waited for a full socket stays queued",
+    ),
+    (
+        "server/shell/connection/connection.py",
+        "        self._subscriptions.close()\n",
+        "",
+        "subscriptions outlive their connection",
+    ),
+    (
+        "server/shell/leaf/link.py",
+        "        return self._forget(list(remotes.values()))",
+        "        return self._forget([])",
+        "the interest of a leaf node outlives its link",
+    ),
+    (
+        "server/shell/committer.py",
+        "        while any(self._busy) or (redo is not None and redo.is_busy):",
+        "        while False:",
+        "a stop does not wait for the syncs",
+    ),
+    (
+        "store/redo/redo_log.py",
+        "                if store.needs_checkpoint():",
+        "                if False:",
+        "a file of the redo log is used again before its streams are synced",
+    ),
+    (
+        "client/connection/server_link.py",
+        "        if not is_first:\n            self._wake()\n        if self.wire is wire:",
+        "        if self.wire is wire:",
+        "who waits for a connection is not woken",
+    ),
+    (
+        "client/connection/connection.py",
+        "        self._pings.start()\n        if not is_first:",
+        "        if is_first:\n            self._pings.start()\n        else:",
+        "no pings are sent after a reconnect",
+    ),
+    (
+        "client/connection/requests.py",
+        '        self._fail_all("the connection was lost while waiting for an answer")\n',
+        "",
+        "requests of a lost connection never end",
+    ),
+    (
+        "client/pull/pull_state.py",
+        "        self._over(status)\n        return PullOutcome.ENDED",
+        "        return PullOutcome.ENDED",
+        "a pull that has ended still counts",
+    ),
+    (
+        "client/pull/continuous_pull.py",
+        "        if not self.state.missed_heartbeat(now):\n            self.refill()",
+        "        if not self.state.missed_heartbeat(now):\n            pass",
+        "a pull that was put off is not asked again",
+    ),
+    (
+        "client/ordered/ordered.py",
+        "        return not info.num_waiting or self.ordered.has_more_than(info)",
+        "        return False",
+        "an ordered read trusts in pulls that are lost",
+    ),
+    (
+        "client/subscribe/push_status.py",
+        "        if self._expected and received > self._expected:",
+        "        if False:",
+        "a push subscription overlooks a gap",
+    ),
+    (
+        "spark/sink/writer.py",
+        "            written = self._publish(map(digest.add, rows))\n            ledger.add_task(task, self._attempt, str(digest))\n            return written",
+        "            messages = list(map(digest.add, rows))\n            ledger.add_task(task, self._attempt, str(digest))\n            return self._publish(iter(messages))",
+        "a task is noted as written before it is",
+    ),
 ]
 
 
@@ -303,6 +405,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="those whose description has these words")
     parser.add_argument("--place", type=int, default=1, help="the first to plant, counted from 1")
+    parser.add_argument("--under", default="", help="those in modules under these folders, with commas between them")
+    parser.add_argument("--ask", choices=("both", "tests", "seeds"), default="both", help="who is asked")
     arguments = parser.parse_args()
     unnoticed = []
     with tempfile.TemporaryDirectory() as place:
@@ -313,14 +417,15 @@ def main():
             )
         shutil.copy(ROOT / "pyproject.toml", copy)
         for path, piece, instead, what in MUTATIONS[arguments.place - 1 :]:
-            if arguments.only not in what:
+            if arguments.only not in what or not path.startswith(tuple(arguments.under.split(","))):
                 continue
             source = copy / "src" / "jetlake" / path
             original = source.read_text()
             if piece not in original:
                 sys.exit(f"{path} has no {piece!r} any more: plant {what!r} elsewhere")
             source.write_text(original.replace(piece, instead, 1))
-            test, seed = _notice_by_test(copy, path), _notice_by_seed(copy, arguments)
+            test = _notice_by_test(copy, path) if arguments.ask != "seeds" else ""
+            seed = _notice_by_seed(copy, arguments) if arguments.ask != "tests" else ""
             source.write_text(original)
             print(f"| {what} | `{path}` | {test or '-'} | {seed or '-'} |", flush=True)
             if not test and not seed:

@@ -16,11 +16,13 @@ import sys
 import threading
 from collections import deque
 
-__all__ = ["Scheduler", "StuckError", "VirtualLock", "VirtualThread"]
+__all__ = ["BEGIN_NS", "Scheduler", "StuckError", "VirtualLock", "VirtualThread"]
 
 _allocate_lock = _thread.allocate_lock
 _start_new_thread = _thread.start_new_thread
 
+BEGIN_NS = 1_000_000_000_000
+"""The time at which a world begins."""
 STEPS_MAX = 3_000_000
 """Turns after which a world is said to go round in circles."""
 
@@ -67,14 +69,15 @@ class Scheduler:
     """Runs the threads of a world.
 
     Attributes:
-        now_ns: the time, which never jumps.
+        now_ns: the time, which never jumps; whoever works may let a little pass.
         current: the thread that runs.
         failure: what ended the world early.
     """
 
     def __init__(self, random):
         self.random = random
-        self.now_ns = 1_000_000_000_000
+        self._chance = random.random
+        self.now_ns = BEGIN_NS
         self.current = None
         self.failure = None
         self.main = None
@@ -95,10 +98,6 @@ class Scheduler:
     def after(self, seconds, event):
         """Call `event` after so many seconds."""
         self.at(self.now_ns + int(seconds * 1e9), event)
-
-    def pass_time(self, nanoseconds):
-        """Let a little time pass, as work does."""
-        self.now_ns += nanoseconds
 
     # Threads
 
@@ -218,7 +217,7 @@ class Scheduler:
             self.failure = StuckError(f"no end after {self.steps} turns")
         if self.failure is not None:
             return self._end()
-        self.now_ns += self.random.randrange(200, 4000)
+        self.now_ns += 200 + int(self._chance() * 3800)
         while True:
             while events and events[0][0] <= self.now_ns:
                 try:
@@ -227,7 +226,7 @@ class Scheduler:
                     self.failure = error
                     return self._end()
             if ready:
-                index = self.random.randrange(len(ready)) if len(ready) > 1 else 0
+                index = int(self._chance() * len(ready)) if len(ready) > 1 else 0
                 thread = ready.pop(index)
                 thread.is_ready = False
                 if thread.process.holds(thread):

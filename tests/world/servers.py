@@ -7,24 +7,33 @@ from pathlib import Path
 
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.consumer import flow_control
+from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.subscription import Subscription
+from jetlake.server.engine.storage import folder_stream_storage
+from jetlake.server.shell import jetstream
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.server import Server
 from jetlake.store import stream_folder
 from jetlake.store.file_store import FileStore
 from jetlake.store.journal.file_journal import FileJournal
+from jetlake.store.journal.id_log import IdLog
+from jetlake.store.redo.redo_log import RedoLog
 from tests.world.book import BrokenPromiseError
 from tests.world.world import Process
 
-__all__ = ["ServerMachine", "make_files_small"]
+__all__ = ["MEMORY_BYTES", "ServerMachine", "make_files_small"]
 
 _TURN_BYTES = 1 << 20
 """What one turn may add before a client that takes nothing is cut off."""
+MEMORY_BYTES = 20_000
+"""What streams in memory may take together."""
+# The redo log's files of eight megabytes would not be full within a world, and take long to write for the first time.
+jetstream.RedoLog = partial(RedoLog, file_bytes=640 * 1024, entry_bytes_max=512 * 1024)
 _OPTIONS = {"host": "0.0.0.0", "port": 4222, "ping_interval_s": 10.0}
 
 
 def make_files_small(random):
-    """Let segments and journals of this process's servers be full soon."""
+    """Let segments, journals and logs of ids of this process's servers be full soon."""
     segment_bytes, tail_bytes = random.choice(((1200, 300), (5000, 1000)))
 
     def open_store(*arguments, **options):
@@ -35,6 +44,7 @@ def make_files_small(random):
     flow_control.WINDOW_START = random.choice((300, 3000))
     stream_folder.FileStore = open_store
     stream_folder.FileJournal = partial(FileJournal, grown_bytes=400)
+    folder_stream_storage.IdLog = partial(IdLog, file_bytes=500)
 
 
 class _WorldLog(Log):
@@ -57,7 +67,7 @@ class ServerMachine:
         server: the server in it.
     """
 
-    def __init__(self, world, name, *, domain="", options=None, **jetstream):
+    def __init__(self, world, name, *, domain="", options=None):
         self.world = world
         self.name = name
         self.machine = world.machine(name)
@@ -69,10 +79,9 @@ class ServerMachine:
         self._folder = Path(tempfile.gettempdir()) / "jetlake-world" / name
         # The same for every run, since names are hashed; only lock files lie there, the data is on the world's disk.
         (self._folder / "jetstream").mkdir(parents=True, exist_ok=True)
-        jetstream = JetStreamOptions(
-            store_dir=str(self._folder), max_storage=1 << 32, max_memory=1 << 30, domain=domain, **jetstream
-        )
-        self.options = Options(**{**_OPTIONS, **(options or {})}, server_name=name, jetstream=jetstream)
+        limits = {"max_storage": 1 << 32, "max_memory": MEMORY_BYTES}
+        stored = JetStreamOptions(store_dir=str(self._folder), domain=domain, sync_interval_s=None, **limits)
+        self.options = Options(**{**_OPTIONS, **(options or {})}, server_name=name, jetstream=stored)
 
     @property
     def url(self):
@@ -103,8 +112,9 @@ class ServerMachine:
 
     def check_interest(self):
         """Check that nobody's subscriptions are left of the clients that have gone."""
-        table = self.server.global_account._sublist
-        left = [each for each in table.items() if isinstance(each, Subscription) and each.subscriber.closed]
+        interest = list(self.server.global_account._sublist.items())
+        left = [each for each in interest if isinstance(each, Subscription) and each.subscriber.closed]
+        left += [each for each in interest if isinstance(each, Remote) and each.link.closed]
         if left:
             raise BrokenPromiseError(f"{self.name} has subscriptions of connections that have ended: {left}")
 

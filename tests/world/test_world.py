@@ -15,15 +15,16 @@ def _run(*arguments):
 
 
 def test_worlds_keep_their_promises():
-    run = _run("--seed", 1, "--seeds", 8)
+    run = _run("--seed", 1, "--seeds", 24)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " stored" in run.stdout
     assert "fault" in run.stdout
 
 
 def test_a_seed_is_the_same_history_byte_for_byte():
-    first = _run("--seed", 11, "--seeds", 2, "--digests")
-    again = _run("--seed", 11, "--seeds", 2, "--digests", "--shift", 1777)
+    # These two have nearly every part between them: an edge, a stream that moves, a group, threads, Spark, readers.
+    first = _run("--seed", 16, "--seeds", 2, "--digests")
+    again = _run("--seed", 16, "--seeds", 2, "--digests", "--shift", 1777)
     digests = [[line for line in run.stdout.splitlines() if "digest" in line] for run in (first, again)]
     assert digests[0] == digests[1]
     assert len(set(digests[0])) == 2

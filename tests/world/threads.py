@@ -1,5 +1,6 @@
 """Clients of the world that block: the blocking client in threads of its user, and a Spark query (driver and tasks)."""
 
+import contextlib
 import json
 from typing import ClassVar
 
@@ -84,8 +85,9 @@ class BlockingWorker:
         book = self.setup.plain
         number = next(self.setup.numbers)
         book.begin(number)
-        ack = self.js.publish(f"plain.{number % 5}", b"%d" % number, timeout=random.choice((0.05, 2)))
-        book.acked(number, ack.seq)
+        with book.may_refuse(number):
+            ack = self.js.publish(f"plain.{number % 5}", b"%d" % number, timeout=random.choice((0.05, 2)))
+            book.acked(number, ack.seq)
 
     def _publish_async(self, random):
         book = self.setup.plain
@@ -95,27 +97,27 @@ class BlockingWorker:
             book.begin(number)
             pending.append((number, self.js.publish_async(f"plain.{number % 5}", b"%d" % number)))
         for number, ack in pending:
-            try:
+            with contextlib.suppress(JetlakeError), book.may_refuse(number):
                 book.acked(number, ack.result().seq)
-            except JetlakeError:
-                pass
 
     def _fetch(self, random):
+        asked_ns = self.history.world.scheduler.now_ns
         for message in self.js.consumer("PLAIN", "workers").fetch(random.randrange(1, 30), expires=1):
-            self._handle(message, random)
+            self._handle(message, random, asked_ns)
 
     def _next(self, random):
+        asked_ns = self.history.world.scheduler.now_ns
         with self.js.consumer("PLAIN", "workers").consume(max_messages=random.choice((1, 50)), expires=5) as messages:
             for _ in range(random.randrange(1, 30)):
-                self._handle(messages.next(1), random)
+                self._handle(messages.next(1), random, asked_ns)
 
-    def _handle(self, message, random):
+    def _handle(self, message, random, asked_ns):
         reads = self.setup.workers
         sequence = message.metadata.stream_seq
-        reads.saw(sequence, bytes(message.payload))
+        reads.saw(sequence, bytes(message.payload), asked_ns)
         if random.random() < 0.3:
             message.ack_sync()
-            reads.confirmed.add(sequence)
+            reads.confirm(sequence, self.history.world.scheduler.now_ns)
         else:
             message.ack()
 
@@ -153,7 +155,7 @@ class SparkQuery:
         self.history = history
         self.name = name
         self.random = history.chance(name)
-        self.stream = self.random.choice(("PLAIN", "PLAIN", "RELEASE"))
+        self.stream = self.random.choice(("PLAIN", "RELEASE")) if "release" in history.parts else "PLAIN"
         self.writes = self.random.random() < 0.6
         self.read = []
         writer.TaskContext = TaskContext

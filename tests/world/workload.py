@@ -29,13 +29,20 @@ class Setup:
         self.changes = changes.Changes(self)
         self.jobs = jobs.Jobs(self)
         self.edge = None
+        self.followed = {}
         self.stored = []
+
+    def has(self, part):
+        """Return whether the world has a part; None is there always."""
+        return part is None or part in self.history.parts
 
     async def run(self):
         async with jetlake.connect(self.history.hub.url) as nc:
             js = nc.jetstream()
             stream = await js.create_stream("PLAIN", subjects=["plain.>"])
             await stream.create_consumer("workers", ack_wait=2, max_ack_pending=10_000)
+            if self.has("followers"):
+                await stream.create_consumer("followed", ack_wait=2)
             await self.values.create(js)
             await self.changes.create(js)
             await self.jobs.create(js)
@@ -55,6 +62,8 @@ class Setup:
             missing = {sequence for sequence, _ in stored} - set(self.workers.seen) - set(again)
             if missing:
                 raise BrokenPromiseError(f"{len(missing)} messages were never delivered, such as {sorted(missing)[:5]}")
+            if self.has("followers"):
+                none("messages were not handled", set(stored) ^ set(self.followed.items()))
             for name, read in self.ordered:
                 expected = stored[: len(read)]
                 if read != expected:
@@ -91,7 +100,7 @@ class Setup:
                 continue
             for message in await consumer.fetch(500, expires=1, **options):
                 again.append(message.metadata.stream_seq)
-                await message.ack_sync()
+                await message.ack()
             if asyncio.get_running_loop().time() > deadline_s:
                 raise BrokenPromiseError(f"{name} makes no progress: {info}")
         return again
@@ -126,7 +135,8 @@ class Worker:
     def operations(self):
         return OPERATIONS
 
-    async def run(self):
+    async def connect(self):
+        """Connect, as often as it takes."""
         random = self.random
         self.nc = None
         while self.nc is None:
@@ -138,9 +148,13 @@ class Worker:
                 )  # fmt: skip
             except JetlakeError:
                 await asyncio.sleep(0.1)
+
+    async def run(self):
+        random = self.random
+        await self.connect()
         self.js = self.nc.jetstream(publish_window=random.choice((1, 10, 1000)))
-        operations = [(operation, weight) for operation, weight in self.operations if random.random() < 0.7]
-        operations = operations or self.operations
+        known = [(operation, weight) for operation, weight, part in self.operations if self.setup.has(part)]
+        operations = [each for each in known if random.random() < 0.7] or known
         actors = [
             asyncio.create_task(self._act(f"{self.name}.{number}", operations))
             for number in range(random.randrange(1, 4))
@@ -194,10 +208,11 @@ class Worker:
         number = next(self.setup.numbers)
         book.begin(number)
         options = {"msg_id": f"m{number}"} if random.random() < 0.5 else {}
-        ack = await self.js.publish(
-            f"plain.{number % 5}", b"%d" % number, timeout=random.choice((0.05, 1, 5)), **options
-        )
-        book.acked(number, ack.seq)
+        with book.may_refuse(number):
+            ack = await self.js.publish(
+                f"plain.{number % 5}", b"%d" % number, timeout=random.choice((0.05, 1, 5)), **options
+            )
+            book.acked(number, ack.seq)
 
     async def publish_window(self, random):
         book = self.setup.plain
@@ -210,34 +225,34 @@ class Worker:
             pending.append((number, ack))
             self.promised.append(ack)
         for number, ack in pending:
-            try:
+            with contextlib.suppress(JetlakeError), book.may_refuse(number):
                 book.acked(number, (await ack).seq)
-            except JetlakeError:
-                pass
 
     async def fetch(self, random):
         consumer = await self.js.consumer("PLAIN", "workers")
+        asked_ns = self.history.world.scheduler.now_ns
         async for message in consumer.fetch(random.randrange(1, 50), expires=random.choice((0.1, 1, 3))):
-            await self._handle(message, random)
+            await self._handle(message, random, asked_ns)
 
     async def consume(self, random):
         consumer = await self.js.consumer("PLAIN", "workers")
         left = random.randrange(1, 100)
+        asked_ns = self.history.world.scheduler.now_ns
         async with consumer.consume(max_messages=random.choice((1, 10, 500)), expires=5, idle_heartbeat=2) as messages:
             while left and not self.history.is_calm:
                 left -= 1
-                await self._handle(await messages.next(2), random)
+                await self._handle(await messages.next(2), random, asked_ns)
 
-    async def _handle(self, message, random):
+    async def _handle(self, message, random, asked_ns):
         reads = self.setup.workers
         sequence = message.metadata.stream_seq
-        reads.saw(sequence, bytes(message.payload))
+        reads.saw(sequence, bytes(message.payload), asked_ns)
         kind = random.random()
         if kind < 0.5:
             await message.ack()
         elif kind < 0.8:
             await message.ack_sync(random.choice((0.5, 3)))
-            reads.confirmed.add(sequence)
+            reads.confirm(sequence, self.history.world.scheduler.now_ns)
         elif kind < 0.9:
             await message.nak(random.choice((None, 0.1)))
         elif kind < 0.95:
@@ -257,11 +272,11 @@ class Worker:
 
 
 OPERATIONS = [
-    (Worker.publish, 10),
-    (Worker.publish_window, 4),
-    (Worker.fetch, 4),
-    (Worker.consume, 2),
-    (Worker.read_ordered, 1),
+    (Worker.publish, 10, None),
+    (Worker.publish_window, 4, None),
+    (Worker.fetch, 4, None),
+    (Worker.consume, 2, None),
+    (Worker.read_ordered, 1, None),
     *values.OPERATIONS,
     *changes.OPERATIONS,
     *jobs.OPERATIONS,

@@ -8,7 +8,7 @@ from random import Random
 
 from tests.support.faulty_disk import FaultyDisk, PowerCut
 from tests.world.network import Network
-from tests.world.scheduler import Scheduler
+from tests.world.scheduler import BEGIN_NS, Scheduler
 from tests.world.virtual_loop import VirtualLoop
 
 __all__ = ["Machine", "Process", "World"]
@@ -167,10 +167,10 @@ class ProcessDisk:
         if name in ("sync", "sync_folder"):
             times = 50 if random.random() < 0.01 else 1
             scheduler.sleep(min(random.random() * times * process.machine.sync_s, _SYNC_MAX_S))
-        elif random.random() < 0.1:
-            scheduler.sleep(random.randrange(1, 30) / 1e6)
+        elif (chance := random.random()) < 0.1:
+            scheduler.sleep(1e-6 + chance * 3e-4)
         else:
-            scheduler.pass_time(random.randrange(500, 5000))
+            scheduler.now_ns += int(chance * 5000)
 
 
 class World:
@@ -178,7 +178,6 @@ class World:
 
     Attributes:
         digest: of everything that was sent, with its time.
-        lines: the trace, if it is kept.
         defects: what no process should ever do: an error that reached an event loop's handler.
     """
 
@@ -189,15 +188,14 @@ class World:
         self.network = Network(self, Random(seed * 4 + 2))
         self.disk_random = Random(seed * 4 + 3)
         self.digest = hashlib.blake2b(digest_size=16)
-        self.lines = [] if keeps_trace else deque(maxlen=400)
-        self.keeps_trace = keeps_trace
+        self._lines = [] if keeps_trace else deque(maxlen=0)
         self.event_handles = []
         self.defects = []
         self.counts = {}
         self.machines = {}
         self._locked = {}
         self._addresses = itertools.count(1)
-        self._pass = Random(seed * 4 + 5)
+        self._pass = Random(seed * 4 + 5).random
 
     def machine(self, name):
         """Add a machine; its name is its host name."""
@@ -211,11 +209,9 @@ class World:
 
     def tick(self):
         """Look at a counter of the running thread, for which a little time passes; now and then more."""
-        random = self._pass
-        self.scheduler.pass_time(
-            random.randrange(300_000, 8_000_000) if random.random() < 0.001 else random.randrange(50, 1500)
-        )
-        return self.scheduler.now_ns
+        scheduler, chance = self.scheduler, self._pass()
+        scheduler.now_ns += 50 + int(chance * 1450) if chance >= 0.001 else 300_000 + int(chance * 7.7e9)
+        return scheduler.now_ns
 
     def wall_ns(self):
         """Read the wall clock of the running process's machine."""
@@ -246,15 +242,18 @@ class World:
         now_ns = self.scheduler.now_ns
         self.digest.update(b"%d %d %d " % (now_ns, pipe.link.number, pipe.sender is pipe.link.ends[0]))
         self.digest.update(segment if segment is not None else b"<end>")
-        names = [end.process.name for end in pipe.link.ends]
-        if pipe.sender is not pipe.link.ends[0]:
-            names.reverse()
-        text = "<end>" if segment is None else repr(segment[:_TRACE_BYTES])[2:-1]
-        self.trace(f"#{pipe.link.number} {names[0]} > {names[1]}: {text}")
+        self._lines.append((now_ns, (pipe, segment)))
 
     def trace(self, text):
         """Add a line to the trace."""
-        self.lines.append((self.scheduler.now_ns, text))
+        self._lines.append((self.scheduler.now_ns, text))
+
+    def lines(self):
+        """Return the trace as text: written only when it is asked for, since most worlds keep their promises."""
+        return [
+            f"{(time_ns - BEGIN_NS) / 1e9:12.6f} {line if isinstance(line, str) else _told(*line)}"
+            for time_ns, line in self._lines
+        ]
 
     def count(self, name, number=1):
         """Count something that a run reports."""
@@ -270,3 +269,12 @@ class World:
         """Run the world: `work` is its first thread, on a machine of its own."""
         conductor = Process(self.machine("conductor"), "conductor")
         return self.scheduler.run(conductor, work)
+
+
+def _told(pipe, segment):
+    """Say who sent what to whom."""
+    names = [end.process.name for end in pipe.link.ends]
+    if pipe.sender is not pipe.link.ends[0]:
+        names.reverse()
+    text = "<end>" if segment is None else repr(segment[:_TRACE_BYTES])[2:-1]
+    return f"#{pipe.link.number} {names[0]} > {names[1]}: {text}"

@@ -407,6 +407,7 @@ class MetaFolder:
         # A power cut must not bring it back under its name without the file that tells what it is.
         self.disk.sync_folder(self.path.parent)
         remove_all(self.disk, aside)
+        # sometimes: an unfinished folder is removed
         note(f"Removed {self.path}, which was left unfinished by a crash")
         return True
 

@@ -220,6 +220,7 @@ class Requests(Receiver):
                     request.answer.set_exception(error)
                 continue
             if request.is_lost:
+                # sometimes: a request is repeated after a reconnect
                 request.is_lost = False
                 self._connection.send(request.frame)
 

@@ -219,6 +219,7 @@ class Fetch(Deferred[MessageBatch[Message]]):
             except PermissionsError:
                 pass  # A user without permission for CONSUMER.INFO may have one for pulls.
         if connection.loop.time() < state.end_at:
+            # sometimes: a fetch asks again for what is missing
             self._inbox = connection.inboxes.take(self)
             self._pull(state, self._inbox)
 

@@ -150,6 +150,7 @@ class RedoCommits:
             if self._crowded >= _CROWDED_LEAST and not self._has_job and self._loop.time() >= self._make_after_s:
                 self._run(log.make, lambda _made: None, self._not_made)
         elif not self._has_job and not log.is_behind:
+            # sometimes: a file of the redo log is full
             self._checkpoint(wipes=False)
         return log.has_room()
 

@@ -542,6 +542,7 @@ class ConnectionWriter:
                 self._cut_off(f"MaxPending of {self._max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
 
     def _relieve(self) -> None:
+        # sometimes: a connection that was congested gets deliveries again
         self._subscriber.congested = False
         self._engine_loop.drained()
 
