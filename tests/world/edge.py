@@ -16,14 +16,14 @@ __all__ = ["Edge", "EdgeWorker", "join_servers"]
 _COPIES_S = 120
 
 
-def join_servers(world, random):
+def join_servers(world, random, key):
     """Return a hub and an edge, of which either dials the other."""
     listening = LeafOptions(listen=LeafListen(port=7422), reconnect_s=0.5)
     names = ["hub", "edge"]
     listener = random.choice(names)
     dialling = LeafOptions(remotes=(LeafRemote(urls=(parse_leaf_url(f"nats://{listener}:7422"),)),), reconnect_s=0.5)
     return [
-        ServerMachine(world, name, domain=name, options={"leafnodes": listening if name == listener else dialling})
+        ServerMachine(world, name, key, domain=name, options={"leafnodes": listening if name == listener else dialling})
         for name in names
     ]
 

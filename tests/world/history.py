@@ -9,6 +9,7 @@ import errno
 import os
 from random import Random
 
+from jetlake.server.config.secret import Secret
 from tests.world.book import BrokenPromiseError
 from tests.world.edge import Edge, EdgeWorker, join_servers
 from tests.world.followers import Follower
@@ -25,6 +26,8 @@ SETTLE_S = 150
 """How long anything may take once the world is calm."""
 PARTS = {
     "small files": 0.6,
+    "compression": 0.25,
+    "encryption": 0.15,
     "edge": 0.3,
     "mover": 0.5,
     "followers": 0.4,
@@ -113,7 +116,8 @@ class History:
         if "small files" in self.parts:
             make_files_small(random)
         has_edge = "edge" in self.parts
-        self.servers = join_servers(world, random) if has_edge else [ServerMachine(world, "hub")]
+        key = Secret("the key of this world") if "encryption" in self.parts else None
+        self.servers = join_servers(world, random, key) if has_edge else [ServerMachine(world, "hub", key)]
         self.hub = self.servers[0]
         for server in self.servers:
             server.start()
@@ -182,8 +186,8 @@ class History:
         """Let things go wrong for a while."""
         world, random = self.world, self.random
         enabled = [fault for fault in FAULTS if random.random() < 0.6]
-        for number in range(random.randrange(0, 8)):
-            wait_s, fault, chance = random.uniform(0.02, 1), random.choice(enabled or FAULTS), random.random()
+        for number in range(random.randrange(0, 11)):
+            wait_s, fault, chance = random.uniform(0.02, 1.2), random.choice(enabled or FAULTS), random.random()
             world.scheduler.sleep(wait_s)
             self._check_defects()
             name = f"fault.{number}"
@@ -192,7 +196,7 @@ class History:
                 continue
             world.count(f"fault {fault.__name__}")
             fault(self, Random(f"{self.seed} {name} {chance}"))
-        world.scheduler.sleep(random.uniform(0.2, 1.5))
+        world.scheduler.sleep(random.uniform(0.2, 2))
 
     def _calm(self):
         world = self.world

@@ -67,7 +67,7 @@ class ServerMachine:
         server: the server in it.
     """
 
-    def __init__(self, world, name, *, domain="", options=None):
+    def __init__(self, world, name, key, *, domain="", options=None):
         self.world = world
         self.name = name
         self.machine = world.machine(name)
@@ -79,8 +79,9 @@ class ServerMachine:
         self._folder = Path(tempfile.gettempdir()) / "jetlake-world" / name
         # The same for every run, since names are hashed; only lock files lie there, the data is on the world's disk.
         (self._folder / "jetstream").mkdir(parents=True, exist_ok=True)
+        self.machine.disk.make_folder(self._folder / "jetstream")
         limits = {"max_storage": 1 << 32, "max_memory": MEMORY_BYTES}
-        stored = JetStreamOptions(store_dir=str(self._folder), domain=domain, sync_interval_s=None, **limits)
+        stored = JetStreamOptions(store_dir=str(self._folder), domain=domain, key=key, **limits)
         self.options = Options(**{**_OPTIONS, **(options or {})}, server_name=name, jetstream=stored)
 
     @property

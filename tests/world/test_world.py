@@ -22,9 +22,9 @@ def test_worlds_keep_their_promises():
 
 
 def test_a_seed_is_the_same_history_byte_for_byte():
-    # These two have nearly every part between them: an edge, a stream that moves, a group, threads, Spark, readers.
-    first = _run("--seed", 16, "--seeds", 2, "--digests")
-    again = _run("--seed", 16, "--seeds", 2, "--digests", "--shift", 1777)
+    # The first has nearly every part: an edge, a stream that moves, a group, threads, Spark, readers that live on.
+    first = _run("--seed", 146, "--seeds", 2, "--digests")
+    again = _run("--seed", 146, "--seeds", 2, "--digests", "--shift", 1777)
     digests = [[line for line in run.stdout.splitlines() if "digest" in line] for run in (first, again)]
     assert digests[0] == digests[1]
     assert len(set(digests[0])) == 2

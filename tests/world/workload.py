@@ -39,7 +39,8 @@ class Setup:
     async def run(self):
         async with jetlake.connect(self.history.hub.url) as nc:
             js = nc.jetstream()
-            stream = await js.create_stream("PLAIN", subjects=["plain.>"])
+            compression = "s2" if self.has("compression") else "none"
+            stream = await js.create_stream("PLAIN", subjects=["plain.>"], compression=compression)
             await stream.create_consumer("workers", ack_wait=2, max_ack_pending=10_000)
             if self.has("followers"):
                 await stream.create_consumer("followed", ack_wait=2)
