@@ -55,6 +55,8 @@ class Follower(Worker):
             except JetlakeError as error:
                 self.history.world.trace(f"{self.name} {read.__name__} {error!r}")
                 self.history.world.count(f"error {type(error).__name__} of a follower")
+                if read != self._read_pushed:
+                    self.check_is_there(error)
             else:
                 raise BrokenPromiseError(f"{self.name} {read.__name__} ended without a word")
             await asyncio.sleep(0.1)

@@ -74,6 +74,7 @@ class History:
         self.servers = []
         self.queries = []
         self.is_calm = False
+        self.has_unreadable = False  # streams and consumers may be missing, since the disk could not read them
 
     def chance(self, name):
         """Random numbers of one name's own."""
@@ -446,6 +447,7 @@ def fail_disk(history, random):
     )
     rate = random.choice((0.05, 0.5, 1))
     history.world.trace(f"FAULT disk of {server.name}: {kinds} fail")
+    history.has_unreadable |= not {"read", "open"}.isdisjoint(kinds)
     if random.random() < 0.3:
         disk.capacity = disk.used() + random.randrange(5000)
     else:
@@ -481,6 +483,7 @@ def fail_reads_at_start(history, random):
     """A server starts while the disk cannot read some configurations: their streams are set aside until a restart."""
     server = random.choice(history.servers)
     server.kill()
+    history.has_unreadable = True
     rate = random.choice((0.1, 0.5))
 
     def fault(operation, path):

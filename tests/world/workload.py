@@ -5,7 +5,13 @@ import contextlib
 import itertools
 
 import jetlake
-from jetlake.errors import InvalidOptionError, JetlakeError, RequestTimeoutError
+from jetlake.errors import (
+    ConsumerNotFoundError,
+    InvalidOptionError,
+    JetlakeError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
 from jetlake.model.enums import PriorityPolicy
 from tests.world import changes, jobs, values
 from tests.world.book import BrokenPromiseError, Publishes, Reads, none
@@ -14,6 +20,11 @@ __all__ = ["Setup", "Worker"]
 
 OPERATION_S = 400
 """How long an operation may take from its begin, faults and all."""
+_LASTING = {
+    "add_to_counter", "change_consumer", "change_key", "change_stream", "consume", "consume_by_priority", "fetch",
+    "consume_pinned", "fetch_across", "get_object", "put_object", "read_across", "read_ordered", "watch_keys", "work",
+}  # fmt: skip
+"""Operations on streams and consumers that are there as long as the world."""
 
 
 class Setup:
@@ -197,10 +208,17 @@ class Worker:
                 f"{name} ends {operation.__name__}: {outcome!r} after {loop.time() - began_s:.3f} s"
             )
             if outcome not in (None, "cancelled"):
+                if operation.__name__ in _LASTING:
+                    self.check_is_there(outcome)
                 self.history.world.count(f"error {type(outcome).__name__}")
                 if not isinstance(outcome, JetlakeError) or isinstance(outcome, InvalidOptionError):
                     raise outcome
             await asyncio.sleep(chance.choice((0, 0.001, 0.05)))
+
+    def check_is_there(self, error):
+        """Raise when a stream or consumer was not found that nobody ever deletes."""
+        if isinstance(error, (StreamNotFoundError, ConsumerNotFoundError)) and not self.history.has_unreadable:
+            raise BrokenPromiseError(f"{self.name} was told {error!r}")
 
     # Operations
 
