@@ -79,7 +79,7 @@ class BlockingWorker:
                     self.history.world.count(f"error {type(error).__name__}")
                 except BaseException as error:
                     self.error = error
-            self.history.world.scheduler.sleep(random.choice((0.0001, 0.001, 0.05)))
+            self.history.world.scheduler.sleep(random.choice((0.001, 0.01, 0.05)))
 
     def _publish(self, random):
         book = self.setup.plain
@@ -167,7 +167,7 @@ class SparkQuery:
         servers = {"servers": self.history.hub.url, "retryFor": random.choice(("5s", "60s")), "connectTimeout": "1s"}
         given = {
             **servers, "stream": self.stream, "messagesPerPartition": random.choice(("5", "1000")),
-            "maxMessagesPerTrigger": str(random.choice((7, 100, 10_000))),
+            "maxMessagesPerTrigger": str(random.choice((25, 100, 10_000))),
         }  # fmt: skip
         self.options = SourceOptions.of(given)
         self.sink = SinkOptions.of({**servers, "subject": "sink.x", "publishWindow": random.choice(("8", "4096"))})
