@@ -60,6 +60,7 @@ class Pipe:
     def end_early(self):
         """Lose what is under way and all that follows; the receiver is told that the stream has ended."""
         self.in_flight.clear()
+        self.has_ended = False  # an end that was under way is lost with the rest
         self.end()
         self.is_lost = True
 

@@ -181,7 +181,7 @@ def main():
             if arguments.shrink:
                 left_out, left = shorten(outcome)
                 print(f"{left} steps are left: add --skip {','.join(sorted(left_out))}", flush=True)
-        elif arguments.seeds == 1 or arguments.digests:
+        elif (arguments.seeds == 1 and arguments.seconds is None) or arguments.digests:
             digest, turns, virtual_s = outcome["digest"], outcome["turns"], outcome["virtual_s"]
             print(f"seed {seed}: digest {digest}, {turns} turns, {virtual_s:.1f} s of its own time")
         seed += 1

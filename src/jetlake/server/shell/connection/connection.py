@@ -102,10 +102,6 @@ class Connection(PeerConnection, Subscriber):
         self.pings.start()
         self._engine_loop.schedule()
 
-    def eof_received(self) -> bool:
-        self._close("Client Closed")
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._close("Client Closed" if exc is None else "Read Error")
         # Monitoring remembers connections that have ended; their buffers need not be.

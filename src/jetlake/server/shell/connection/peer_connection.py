@@ -105,6 +105,12 @@ class PeerConnection(asyncio.Protocol):
         self.writer.attach(transport)
         self._reader.attach(transport)
 
+    def eof_received(self) -> bool:
+        """End: the peer sends no more. Returning False lets the socket close once everything is written."""
+        self._close("Client Closed")
+        self.writer.abort_in_time()
+        return False
+
     def pause_writing(self) -> None:
         self.writer.pause()
 
@@ -585,9 +591,14 @@ class ConnectionWriter:
 
     def _close_in_time(self, transport: asyncio.Transport) -> None:
         transport.close()
-        if transport.get_write_buffer_size():
+        self.abort_in_time()
+
+    def abort_in_time(self) -> None:
+        """Cut off the peer of a closing socket that has not taken the last bytes by the write deadline."""
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size():
             # sometimes: a socket closes whose peer takes nothing
-            # A peer that is gone in silence takes nothing any more, and the system would try for a quarter of an hour.
+            # One that is gone in silence takes nothing any more, and the system would try for a quarter of an hour.
             self._engine_loop.loop.call_later(self._settings.options.write_deadline_s, transport.abort)
 
     def hang_up(self, *, at_once: bool = False) -> None:
