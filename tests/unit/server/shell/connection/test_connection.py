@@ -331,6 +331,19 @@ async def test_a_socket_whose_peer_takes_nothing_is_cut_off_in_time(make_server,
     assert client.transport.aborted
 
 
+async def test_a_client_that_sends_no_more_and_takes_nothing_is_cut_off_in_time(make_server, connect, monkeypatch):
+    client = connect(make_server(write_deadline_s=7.0))
+    await client.take()
+    due = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *given: due.append(given))
+    client.transport.buffered = 5
+    assert client.connection.eof_received() is False
+    ((delay_s, abort),) = due
+    assert delay_s == 7.0
+    abort()
+    assert client.transport.aborted
+
+
 async def test_a_stop_cuts_off_clients_that_take_nothing(make_server, connect, monkeypatch):
     monkeypatch.setattr(peer_connection, "_STOP_S", 0.0)
     server = make_server()

@@ -138,6 +138,16 @@ async def test_a_stop_cuts_off_hubs_that_take_nothing(hub, make_server, monkeypa
     assert end.transport.aborted
 
 
+async def test_a_hub_that_sends_no_more_and_takes_nothing_is_cut_off_in_time(hub, make_server, monkeypatch):
+    end = await hub(server=make_server(write_deadline_s=7.0)).join()
+    due = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *given: due.append(given))
+    end.transport.buffered = 5
+    end.connection.eof_received()
+    assert end.connection.closed
+    assert [delay_s for delay_s, abort in due if abort == end.transport.abort] == [7.0]
+
+
 async def test_later_infos_are_passed_on(hub):
     end = await hub().join()
     end.send_info(leafnode_urls=["a:1", "b:2"])
