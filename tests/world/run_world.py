@@ -35,6 +35,8 @@ from tests.world.scheduler import BEGIN_NS  # noqa: E402
 
 _wall = interposed._real["monotonic"]
 SEED_S = 600
+SEED_CPU_S = 60
+"""How long a world may take; most take a second of CPU time."""
 PROGRESS_SEEDS = 50
 """How often a run says how far it is."""
 REACH_SEEDS = 1000
@@ -96,6 +98,8 @@ def run_forked(seed, **options):
     if not child:
         try:
             os.close(reading)
+            if not options.get("measures"):
+                resource.setrlimit(resource.RLIMIT_CPU, (SEED_CPU_S, SEED_CPU_S))
             outcome = run_seed(seed, **options)
             interposed.enter(None)
             with os.fdopen(writing, "wb") as file:
