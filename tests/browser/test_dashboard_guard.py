@@ -68,6 +68,10 @@ async def test_bad_questions_get_a_sentence(server, js):
         assert json.loads(body)["error"]
     for query in ("page=nope", "range=1y", "offset=x", "page=stream&stream=a.b"):
         assert (await asyncio.to_thread(_get, f"{base}/api/view?{query}"))[0] == 400
+    # One header that is no text does not hide the others.
+    await js.publish("ORDERS", b"x", headers={"Kind": "\udcff"})
+    status, body = await asyncio.to_thread(_get, f"{base}/api/streams/ORDERS/messages")
+    assert status == 200 and json.loads(body)["messages"][0]["headers"] == [["Kind", "\\udcff"]]
     assert (await asyncio.to_thread(_get, f"{base}/varz"))[0] == 200
     assert (await asyncio.to_thread(_get, f"{base}/static/../app.py"))[0] == 404
 

@@ -10,12 +10,13 @@ from itertools import count as counting
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from jetlake.cli import output
 from jetlake.cli.keyboard import read_standard_input, standard_lines
 from jetlake.cli.session import EXIT_USAGE, fail
 from jetlake.cli.templates import fill, fill_text
 from jetlake.cli.values import HEADER
+from jetlake.model.encoding.codec import encode_shown
 
 if TYPE_CHECKING:
     from jetlake.client import Message
@@ -85,7 +86,7 @@ def print_parts(headers: Headers, content: bytes, raw: bool = False) -> None:
     """Print headers, an empty line and content, or the content alone."""
     if not raw:
         for key, value in headers.items():
-            click.echo(f"{key}: {value}")
+            click.echo(output.printable(f"{key}: {value}"))
         if headers:
             click.echo()
     click.echo(content)
@@ -93,7 +94,7 @@ def print_parts(headers: Headers, content: bytes, raw: bool = False) -> None:
 
 def print_line(message: Message, **more: Any) -> None:
     """Print a message as one line of JSON, its payload in base64."""
-    click.echo(msgspec.json.encode({**message_fields(message), **more}))
+    click.echo(encode_shown({**message_fields(message), **more}))
 
 
 def message_fields(message: Message) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.dashboard.web import Guard, explain, json_answer, json_body
 from jetlake.errors import InvalidOptionError, JetlakeError
+from jetlake.model.encoding.codec import encode_shown
 
 STATIC = Path(__file__).parent / "static"
 
@@ -102,7 +103,7 @@ def change_routes(viewers: Viewers) -> list[Route]:
         session = await changing_session(viewers, request)
         wanted = await json_body(request, _Wanted)
         prepared = await prepare(session.api, wanted.kind, wanted.arguments)
-        return json_answer(prepared.shown(session.keep(prepared, len(msgspec.json.encode(wanted)))))
+        return json_answer(prepared.shown(session.keep(prepared, len(encode_shown(wanted)))))
 
     async def confirm(request: Request) -> Response:
         session = await changing_session(viewers, request)

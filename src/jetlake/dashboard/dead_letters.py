@@ -15,7 +15,7 @@ from jetlake.dashboard.changes import Done, Prepared, arguments, jetlake
 from jetlake.dashboard.messages import MessagePages, shown_message
 from jetlake.dashboard.viewers import Viewers
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
-from jetlake.dashboard.web import json_answer, whole_number
+from jetlake.dashboard.web import json_answer, sentence, whole_number
 from jetlake.errors import ApiError, InvalidOptionError, NotFoundError, PermissionsError
 from jetlake.model.dead_letter import HEADER_PREFIX, letter_header
 from jetlake.model.stream import StreamInfo
@@ -38,7 +38,7 @@ async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, A
             row = await _letter_stream(api, name)
         except (PermissionsError, ApiError) as error:
             # One stream that the user may not read, or that has no leader, does not hide the others.
-            unread.append({"stream": name, "error": str(error)})
+            unread.append({"stream": name, "error": sentence(error)})
             continue
         if row is not None:
             rows.append(row)

@@ -19,6 +19,7 @@ from jetlake.dashboard.viewers import Viewers, changing_session
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.dashboard.web import BODY_BYTES_MAX, json_answer, json_body
 from jetlake.errors import InvalidOptionError
+from jetlake.model.encoding.codec import encode_shown
 from jetlake.model.requests import StreamRestoreRequest
 
 __all__ = ["UPLOAD_BYTES_MAX", "prepare_restore", "restore_routes"]
@@ -59,7 +60,7 @@ def restore_routes(viewers: Viewers) -> list[Route]:
         wanted = await json_body(request, _Wanted)
         file = _uploaded(session.files, wanted.upload)
         prepared = await prepare_restore(session.api, file, wanted.name, wanted.subjects)
-        return json_answer(prepared.shown(session.keep(prepared, len(msgspec.json.encode(wanted)))))
+        return json_answer(prepared.shown(session.keep(prepared, len(encode_shown(wanted)))))
 
     return [
         Route("/api/uploads", upload, methods=["POST"]),

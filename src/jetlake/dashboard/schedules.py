@@ -11,7 +11,7 @@ from starlette.routing import Route
 from jetlake.dashboard.messages import held_subjects, newest_messages
 from jetlake.dashboard.viewers import Viewers
 from jetlake.dashboard.watching.server_api import ServerApi
-from jetlake.dashboard.web import json_answer
+from jetlake.dashboard.web import json_answer, sentence
 from jetlake.errors import ApiError, NotFoundError, PermissionsError
 from jetlake.model.stream import StreamInfo
 
@@ -33,7 +33,7 @@ async def found_schedules(api: ServerApi, infos: list[StreamInfo]) -> dict[str, 
             continue  # deleted meanwhile
         except (PermissionsError, ApiError) as error:
             # One stream that the user may not read, or that has no leader, does not hide the others.
-            unread.append({"stream": name, "error": str(error)})
+            unread.append({"stream": name, "error": sentence(error)})
             continue
         is_whole = is_whole and total <= left
         left = max(0, left - len(subjects))

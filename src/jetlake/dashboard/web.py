@@ -17,10 +17,15 @@ from jetlake.errors import (
     BadHeaderError,
     BadSubjectError,
     ConfigError,
+    ConsumerNotFoundError,
     InvalidOptionError,
     JetlakeError,
+    MessageNotFoundError,
     PermissionsError,
+    StreamNotFoundError,
 )
+from jetlake.model.api import API_PREFIX, match
+from jetlake.model.encoding.codec import encode_shown
 
 _STATUSES: tuple[tuple[type[JetlakeError], int], ...] = (
     (ConfigError, 400),
@@ -31,7 +36,7 @@ _STATUSES: tuple[tuple[type[JetlakeError], int], ...] = (
 
 
 def json_answer(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return Response(encode_shown(value), status, media_type="application/json")
 
 
 async def explain(_request: Request, error: Exception) -> Response:
@@ -40,7 +45,23 @@ async def explain(_request: Request, error: Exception) -> Response:
         status = error.code
     else:
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
-    return json_answer({"error": str(error)}, status)
+    return json_answer({"error": sentence(error)}, status)
+
+
+def sentence(error: Exception) -> str:
+    """Return an error for a person: a refusal of the server names the stream or consumer, and not the call."""
+    if not isinstance(error, ApiError):
+        return str(error)
+    call = match(f"{API_PREFIX}.{error.request}")
+    stream, consumer = (call.stream, call.consumer) if call else ("", "")
+    if stream and isinstance(error, StreamNotFoundError):
+        return f"Stream {stream} not found; it may have been deleted."
+    if consumer and isinstance(error, ConsumerNotFoundError):
+        return f"Consumer {consumer} of stream {stream} not found; it may have been deleted."
+    if stream and isinstance(error, MessageNotFoundError):
+        return f"Stream {stream} does not hold this message; it may have been deleted."
+    about = f"{stream} > {consumer}: " if consumer else f"{stream}: " if stream else ""
+    return f"{about}{error.description} ({error.err_code})" + (f": {error.hint}" if error.hint else "")
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int | None:
@@ -87,9 +108,9 @@ def events(
                 async for item in open_items:
                     if await request.is_disconnected():
                         return
-                    yield b"data: " + msgspec.json.encode(item) + b"\n\n"
+                    yield b"data: " + encode_shown(item) + b"\n\n"
         except JetlakeError as error:
-            yield b"event: failed\ndata: " + msgspec.json.encode({"error": str(error)}) + b"\n\n"
+            yield b"event: failed\ndata: " + encode_shown({"error": sentence(error)}) + b"\n\n"
         except asyncio.CancelledError:
             return  # the page opens the stream again by itself
 

@@ -112,7 +112,12 @@ async def show(session: Session, letters: str, sequence: int, as_json: bool) -> 
         return
     traceback = HEADER_PREFIX + "Traceback"
     said = [(key, value) for key, value in letter.headers.items() if key != traceback]
-    for line in (*(f"{key}: {value}" for key, value in said), "", *letter.headers.get_all(traceback), ""):
+    for line in (
+        *(output.printable(f"{key}: {value}") for key, value in said),
+        "",
+        *letter.headers.get_all(traceback),
+        "",
+    ):
         click.echo(line)
     click.echo(letter.payload.decode("utf-8", "backslashreplace"))
 
@@ -157,7 +162,7 @@ def _foresee(letter: StoredMessage, as_json: bool) -> str:
         return left
     if not as_json:
         subject, origin = (letter_header(letter.headers, name) for name in ("Subject", "Stream"))
-        click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
+        click.echo(output.printable(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes"))
     return "would be published"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.choosing import pick
@@ -19,6 +18,7 @@ from jetlake.cli.values import DURATION, SIZE
 from jetlake.client.kv.config import BucketStatus, source_of
 from jetlake.client.kv.entry import Entry
 from jetlake.errors import KeyNotFoundError, WrongLastSequenceError
+from jetlake.model.encoding.codec import encode_shown
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, seconds
 
 if TYPE_CHECKING:
@@ -454,11 +454,12 @@ async def watch(
             async for entry in changes:
                 number += 1
                 if as_json:
-                    click.echo(msgspec.json.encode(entry_fields(entry)))
+                    click.echo(encode_shown(entry_fields(entry)))
                 else:
                     value = f": {shown_value(entry)}" if not entry.is_deleted else ""
                     moment = f"{entry.created:%Y-%m-%d %H:%M:%S}"
-                    click.echo(f"[{moment}] {entry.operation.value.upper()} {bucket} > {entry.key}{value}")
+                    key = output.printable(entry.key)
+                    click.echo(f"[{moment}] {entry.operation.value.upper()} {bucket} > {key}{value}")
                 if number == count:
                     break
 

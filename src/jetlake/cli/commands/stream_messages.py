@@ -60,7 +60,7 @@ async def get(
         if as_json:
             output.print_json(await _fields(message, schemas, name))
             return
-        received = f"received {output.when(message.time)} on subject {message.subject}"
+        received = f"received {output.when(message.time)} on subject {output.printable(message.subject)}"
         click.echo(f"Item: {name}#{message.sequence} {received}\n")
         await _print_content(message, command_words("--translate", translate), schemas, name)
 
@@ -142,7 +142,8 @@ async def view(
             elif raw:
                 click.echo(await translated(words, message.data, message.subject))
             else:
-                click.echo(f"[{message.sequence}] Subject: {message.subject} Received: {output.when(message.time)}")
+                subject_text, moment = output.printable(message.subject), output.when(message.time)
+                click.echo(f"[{message.sequence}] Subject: {subject_text} Received: {moment}")
                 await _print_content(message, words, schemas, name)
                 click.echo()
     if as_json:

@@ -19,7 +19,7 @@ import msgspec
 
 from jetlake.errors import DecodeError
 
-__all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode", "prepare_strict"]
+__all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode", "encode_shown", "prepare_strict"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,22 @@ _ENCODER = msgspec.json.Encoder()
 
 encode = _ENCODER.encode
 """The value as JSON bytes: fields in the order of their declaration, those at their default left out."""
+
+
+def encode_shown(value: Any) -> bytes:
+    r"""Return the value as JSON for readers; a byte of a name that is not UTF-8 becomes a text such as `\udcff`."""
+    try:
+        return encode(value)
+    except UnicodeEncodeError:
+        return encode(_without_surrogates(msgspec.to_builtins(value)))
+
+
+def _without_surrogates(raw: Any) -> Any:
+    if isinstance(raw, str):
+        return raw.encode(errors="backslashreplace").decode()
+    if isinstance(raw, dict):
+        return {_without_surrogates(key): _without_surrogates(value) for key, value in raw.items()}
+    return [_without_surrogates(value) for value in raw] if isinstance(raw, (list, tuple)) else raw
 
 
 def decode(kind: type[T], data: bytes) -> T:
