@@ -240,6 +240,25 @@ async def test_what_is_chosen_is_in_the_link(js, open_page):
     assert await other.evaluate("location.hash") == "#/streams/INVOICES"
 
 
+async def test_a_link_leads_to_a_message_and_to_a_key(js, open_page):
+    await make_stream(js, "ORDERS", messages=3)
+    await (await js.create_key_value("SETTINGS")).put("colour", b"red")
+    page = await open_page("#/streams/ORDERS/messages?open=2")
+    await page.locator("details[open] pre").wait_for()
+    assert await page.locator("details[open] summary b").inner_text() == "#2"
+    assert await page.evaluate("location.hash") == "#/streams/ORDERS/messages?open=2"
+    await page.get_by_label("Subject").fill("ORDERS.>")
+    await page.get_by_role("button", name="Show").click()
+    await until(page, "location.hash === '#/streams/ORDERS/messages?subject=ORDERS.%3E'")
+    await page.evaluate("location.hash = '#/streams/ORDERS/messages?open=9'")
+    await until(page, SEES, "The stream does not hold message 9.")
+    await page.evaluate("location.hash = '#/kv/SETTINGS?key=colour'")
+    await page.locator("#history").get_by_text("red").wait_for()
+    await page.locator("#history").get_by_role("button", name="Close").click()
+    await until(page, "location.hash === '#/kv/SETTINGS'")
+    assert await page.locator("#history").count() == 0
+
+
 async def test_keys_lead_to_the_sections(js, open_page):
     page = await open_page("#/")
     await page.keyboard.press("?")

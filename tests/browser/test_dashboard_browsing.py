@@ -199,7 +199,7 @@ async def test_every_page_is_shown_and_can_be_used_by_all(js, client, open_page)
         ("#/dead-letters", "DEAD"),
         ("#/dead-letters/DEAD", "no such customer"),
         ("#/copies", "stream not found"),
-        ("#/services", "No services found"),
+        ("#/services", "No services respond"),
         ("#/connections", "jetlake dashboard"),
         ("#/events", "create"),
         ("#/streams/COPY", "Mirror of"),

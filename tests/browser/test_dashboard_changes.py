@@ -127,7 +127,7 @@ async def test_streams_are_created_edited_purged_sealed_and_deleted(api):
     stream = await js.stream("ORDERS")
     assert stream.config.max_age == 60_000_000_000
     prepared = await prepare(api, "stream.edit", {"stream": "ORDERS", "options": {"max_msgs": 5, "max_age": 60}})
-    assert prepared.changes == [("max_msgs", "-1", "5")]
+    assert prepared.changes == [("max_msgs", "unlimited", "5")]
     assert prepared.command == "jetlake stream edit ORDERS --max-msgs 5 --force"
     await prepared.run()
     assert (await stream.info()).config.max_msgs == 5

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from jetlake.cli import output
 from jetlake.cli.session import confirm
+from jetlake.model.config_text import config_text
 
 __all__ = ["config_changes", "may_apply"]
 
@@ -32,7 +33,9 @@ def _print(changes: dict[str, tuple[Any, Any]], as_json: bool) -> None:
 
 def _describe(changes: dict[str, tuple[Any, Any]]) -> str:
     """Write the changes for people, one a line."""
-    return "\n".join(f"{key}: {_human(key, old)} -> {_human(key, new)}" for key, (old, new) in changes.items())
+    return "\n".join(
+        f"{key}: {config_text(key, old)} -> {config_text(key, new)}" for key, (old, new) in changes.items()
+    )
 
 
 def may_apply(changes: dict[str, tuple[Any, Any]], owner: str, *, dry_run: bool, force: bool, as_json: bool) -> bool:
@@ -48,34 +51,3 @@ def may_apply(changes: dict[str, tuple[Any, Any]], owner: str, *, dry_run: bool,
         click.echo(_describe(changes) or "No changes", err=True)
         confirm(f"Apply these changes to {owner}?", force)
     return True
-
-
-_DURATIONS = frozenset(
-    {
-        "max_age",
-        "duplicate_window",
-        "subject_delete_marker_ttl",
-        "ack_wait",
-        "idle_heartbeat",
-        "inactive_threshold",
-        "max_expires",
-        "priority_timeout",
-    }
-)
-_SIZES = frozenset({"max_bytes", "max_msg_size"})
-_COUNTS = frozenset(
-    {"max_msgs", "max_msgs_per_subject", "max_consumers", "max_deliver", "max_ack_pending", "max_waiting", "max_batch"}
-)
-
-
-def _human(key: str, value: Any) -> str:
-    """Write a value of the configuration with the units that options have."""
-    if value is None or (key in _DURATIONS and not value):
-        return "none"
-    if key in _DURATIONS:
-        return output.long_duration(value)
-    if key in _SIZES:
-        return output.size(value)
-    if key in _COUNTS:
-        return output.count(value)
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

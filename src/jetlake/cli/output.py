@@ -11,6 +11,9 @@ from typing import Any
 import click
 import msgspec
 
+from jetlake.model.config_text import count_text as count
+from jetlake.model.config_text import size_text as size
+from jetlake.model.encoding.codec import encode_shown
 from jetlake.model.stream import ClusterInfo
 
 __all__ = [
@@ -20,7 +23,6 @@ __all__ = [
     "count",
     "duration",
     "last_contact",
-    "long_duration",
     "metadata_facts",
     "optional_duration",
     "plural",
@@ -42,7 +44,7 @@ __all__ = [
 
 def print_json(value: Any) -> None:
     """Print the value as indented JSON, Structs as they are on the wire."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))  # In UTF-8, whatever the locale.
+    click.echo(msgspec.json.format(encode_shown(value), indent=2))  # In UTF-8, whatever the locale.
 
 
 def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
@@ -52,7 +54,7 @@ def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
 
 def print_names(names: Sequence[str], as_json: bool) -> None:
     """Print one name a line, or a JSON list."""
-    print_json(names) if as_json else sys.stdout.writelines(f"{name}\n" for name in names)
+    print_json(names) if as_json else sys.stdout.writelines(f"{printable(name)}\n" for name in names)
 
 
 def printable(text: str) -> str:
@@ -216,11 +218,6 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
     return facts
 
 
-def count(number: int) -> str:
-    """Write a number with its thousands set apart; below zero means no limit."""
-    return "unlimited" if number < 0 else f"{number:,}"
-
-
 def plural(number: int, noun: str) -> str:
     """Write a number with its noun: `1 subject`, `2,000 subjects`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
@@ -256,33 +253,11 @@ def optional_duration(nanoseconds: int) -> str | None:
     return duration(nanoseconds) if nanoseconds > 0 else None
 
 
-def size(number: int) -> str:
-    """Write a number of bytes in the unit that fits; below zero means no limit."""
-    if number < 0:
-        return "unlimited"
-    amount, unit = float(number), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{number:,} B" if unit == "B" else f"{amount:.1f} {unit}"
-
-
 def duration(nanoseconds: int) -> str:
     """Write a length of time as people do."""
     from jetlake.model.encoding.durations import format_duration
 
     return "none" if nanoseconds <= 0 else format_duration(nanoseconds)
-
-
-def long_duration(nanoseconds: int) -> str:
-    """Write a length of time as it may be typed, days first: `3d`, `1d12h`."""
-    days, rest = divmod(nanoseconds, 86_400 * 10**9)
-    text = duration(rest) if rest or not days else ""
-    for ending in ("0s", "0m"):  # 12h0m0s
-        if text.endswith(ending) and text.removesuffix(ending)[-1:] in ("m", "h"):
-            text = text.removesuffix(ending)
-    return f"{days}d{text}" if days else text
 
 
 def when(time: str | None) -> str:

@@ -26,7 +26,8 @@ from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.server_api import ServerApi
 from jetlake.dashboard.web import json_answer
 from jetlake.errors import InvalidOptionError, KeyNotFoundError, ObjectNotFoundError, StreamNotFoundError
-from jetlake.model.encoding.durations import format_duration, nanoseconds
+from jetlake.model.config_text import duration_text, size_text
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.encoding.times import format_time
 
 HISTORY_MAX = 64
@@ -76,7 +77,7 @@ async def _store(api: ServerApi, name: str) -> ObjectStore:
     try:
         return await api.jetstream.object_store(check_bucket(name))
     except StreamNotFoundError:
-        raise InvalidOptionError(f"there is no object store {name}: it may have been deleted") from None
+        raise InvalidOptionError(f"Object store {name} not found; it may have been deleted") from None
 
 
 def _prefix(stream: Stream, bucket: str) -> str:
@@ -171,7 +172,7 @@ async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
     bucket = await api.jetstream.key_value(check_bucket(wanted.bucket))
     try:
         entry = await bucket.get(wanted.key)
-        before, revision = f"{len(entry.value):,} bytes, revision {entry.revision:,}", entry.revision
+        before, revision = f"{size_text(len(entry.value))}, revision {entry.revision:,}", entry.revision
     except KeyNotFoundError:
         before, revision = "", 0
 
@@ -190,7 +191,7 @@ async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
         f"Put {wanted.key} in {wanted.bucket}",
         jetlake("kv", words[0], arguments=words[1:]),
         run,
-        [(wanted.key, before, f"{len(value):,} bytes")],
+        [(wanted.key, before, size_text(len(value)))],
         file=file,
     )
 
@@ -233,7 +234,7 @@ async def _delete_object(api: ServerApi, given: dict[str, Any]) -> Prepared:
         f"Delete object {wanted.name} of {wanted.bucket}",
         jetlake("object", "rm", "--force", arguments=[wanted.bucket, wanted.name]),
         run,
-        [("size", f"{info.size:,} bytes", "0")],
+        [("size", size_text(info.size), "none")],
         "The object can't be recovered.",
     )
 
@@ -306,7 +307,7 @@ def _chosen(wanted: _Bucket | _Store) -> dict[str, Any]:
 def _bucket_flags(wanted: _Bucket | _Store) -> list[str]:
     flags = ["--storage", wanted.storage] if wanted.storage != "file" else []
     if wanted.ttl:
-        flags += ["--ttl", format_duration(nanoseconds(wanted.ttl))]
+        flags += ["--ttl", duration_text(nanoseconds(wanted.ttl))]
     if wanted.max_bytes > 0:
         flags += ["--max-bucket-size", str(wanted.max_bytes)]
     return [*flags, "--description", wanted.description] if wanted.description else flags
@@ -314,8 +315,8 @@ def _bucket_flags(wanted: _Bucket | _Store) -> list[str]:
 
 def _bucket_changes(wanted: _Bucket | _Store) -> list[tuple[str, str, str]]:
     changes = [
-        ("time to live", "", format_duration(nanoseconds(wanted.ttl)) if wanted.ttl else "unlimited"),
-        ("maximum size", "", f"{wanted.max_bytes:,} bytes" if wanted.max_bytes > 0 else "unlimited"),
+        ("time to live", "", duration_text(nanoseconds(wanted.ttl)) if wanted.ttl else "unlimited"),
+        ("maximum size", "", size_text(wanted.max_bytes) if wanted.max_bytes > 0 else "unlimited"),
         ("storage", "", wanted.storage),
     ]
     return [*changes, ("description", "", wanted.description)] if wanted.description else changes
@@ -337,13 +338,13 @@ async def _upload(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
     async def run() -> Done:
         info = await store.put(wanted.name, content)
-        return Done(f"Stored object {wanted.name}: {info.size:,} bytes.")
+        return Done(f"Stored object {wanted.name}: {size_text(info.size)}.")
 
     return Prepared(
         f"Upload {wanted.name} to {wanted.bucket}",
         jetlake("object", "put", "--name", wanted.name, "--force", arguments=[wanted.bucket, wanted.name]),
         run,
-        [("size", "" if before is None else f"{before.size:,} bytes", f"{len(content):,} bytes")],
+        [("size", "" if before is None else size_text(before.size), size_text(len(content)))],
         "" if before is None else "The existing content is replaced, and can't be recovered.",
     )
 

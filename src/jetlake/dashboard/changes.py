@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from jetlake.errors import InvalidOptionError
-from jetlake.model.encoding.durations import format_duration, nanoseconds
+from jetlake.model.config_text import DURATIONS, config_text, duration_text
+from jetlake.model.encoding.durations import nanoseconds
 
 
 @dataclass(frozen=True)
@@ -71,36 +72,11 @@ def differences(before: msgspec.Struct | None, after: msgspec.Struct) -> list[tu
     old = {} if before is None else msgspec.to_builtins(before)
     new = msgspec.to_builtins(after)
     return [
-        (name, _text(name, old.get(name)), _text(name, new.get(name)))
+        (name, config_text(name, old.get(name)), config_text(name, new.get(name)))
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
 
-
-def _text(name: str, value: Any) -> str:
-    if value is None or value == "":
-        return ""
-    if name in DURATIONS and isinstance(value, int):
-        return format_duration(value)
-    if name in SIZES and isinstance(value, int):
-        return f"{value:,} bytes" if value >= 0 else "unlimited"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-DURATIONS = {
-    "max_age",
-    "duplicate_window",
-    "ack_wait",
-    "inactive_threshold",
-    "max_expires",
-    "priority_timeout",
-    "idle_heartbeat",
-    "subject_delete_marker_ttl",
-}
-"""The options that are durations."""
-
-SIZES = {"max_bytes", "max_msg_size"}
-"""The options that are sizes."""
 
 # Option of a configuration -> flag of the command. What is not here goes into a file.
 _STREAM_FLAGS = {
@@ -204,5 +180,5 @@ def _options(
 
 def _word(name: str, value: Any) -> str:
     if name in DURATIONS:
-        return format_duration(nanoseconds(value))
+        return duration_text(nanoseconds(value)) if value else "0s"
     return _WORDS.get(str(value), str(value))

@@ -11,7 +11,9 @@ from jetlake.client.pull.consumer import Consumer
 from jetlake.dashboard.changes import Done, Prepared, arguments, consumer_options, differences, jetlake, or_file
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.errors import InvalidOptionError
+from jetlake.model.config_text import duration_text
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.durations import nanoseconds
 
 PAUSE_MAX_S = 366 * 86400.0
 
@@ -103,7 +105,7 @@ async def _pause(api: ServerApi, given: dict[str, Any]) -> Prepared:
         f"Pause consumer {consumer.name} of {consumer.stream_name}",
         jetlake("consumer", "pause", consumer.stream_name, consumer.name, f"{wanted.seconds:.0f}s"),
         run,
-        [("delivery", "active", f"paused for {wanted.seconds:,.0f} s")],
+        [("delivery", "active", f"paused for {duration_text(nanoseconds(wanted.seconds))}")],
     )
 
 

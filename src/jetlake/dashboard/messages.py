@@ -25,6 +25,7 @@ from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.dashboard.web import json_answer, whole_number
 from jetlake.errors import ConfigError, InvalidOptionError, MessageNotFoundError
 from jetlake.model import replies, requests
+from jetlake.model.config_text import size_text
 from jetlake.model.encoding.times import parse_time, wire_time
 from jetlake.protocol.subjects import is_valid_publish, is_valid_subscribe, matches
 
@@ -423,7 +424,7 @@ def _prepared(api: ServerApi, subject: str, payload: bytes, headers: list[tuple[
         f"Publish to {subject}",
         jetlake("pub", "--jetstream", *words, arguments=[subject, *([] if body is None else [body])]),
         run,
-        [("payload", "", f"{len(payload):,} bytes"), *((name, "", value) for name, value in headers)],
+        [("payload", "", size_text(len(payload))), *((name, "", value) for name, value in headers)],
         file=file,
     )
 
@@ -460,7 +461,7 @@ async def _delete(api: ServerApi, given: dict[str, Any]) -> Prepared:
         f"Delete message {wanted.sequence:,} of {stream.name}",
         jetlake("stream", "rmm", stream.name, str(wanted.sequence), "--force"),
         run,
-        [("subject", message.subject, ""), ("payload", f"{len(message.payload):,} bytes", "overwritten")],
+        [("subject", message.subject, ""), ("payload", size_text(len(message.payload)), "overwritten")],
         "The message can't be recovered.",
     )
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from jetlake.model.config_text import duration_text, size_text
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.enums import AckPolicy, DiscardPolicy
 from jetlake.model.stream import StreamInfo, StreamSourceInfo
 
@@ -105,12 +106,12 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
     if standstill_s >= STUCK_S and info.num_pending:
         return _stuck(info)
     if standstill_s >= STUCK_S and info.num_ack_pending:
-        seconds = int(standstill_s)
+        silence = duration_text(int(standstill_s) * NANOSECONDS_PER_SECOND)
         return _found(
             info,
             "warn",
             "unacked",
-            f"{messages(info.num_ack_pending)} awaiting an ack, none received for {seconds} s",
+            f"{messages(info.num_ack_pending)} awaiting an ack, none received for {silence}",
             f"The client holds them: it acknowledges none, or works longer. {_redelivery(info)}",
         )
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
@@ -152,7 +153,7 @@ def _stuck(info: ConsumerInfo) -> Finding:
             info, "warn", "paused", f"paused, {waits}", "Resume it, or wait for the end of the pause.", remedy
         )
     if info.config.deliver_subject and not info.push_bound:
-        advice = f"Start the client that subscribes to {info.config.deliver_subject}, or delete a consumer without use."
+        advice = f"Start the client that subscribes to {info.config.deliver_subject}, or delete an unused consumer."
         return _found(info, "bad", "stuck", f"no active subscriber, {waits}", advice, delete)
     if 0 < limit <= info.num_ack_pending:
         options = {"max_ack_pending": 2 * limit}
@@ -165,10 +166,12 @@ def _stuck(info: ConsumerInfo) -> Finding:
             Remedy(f"Raise the limit to {2 * limit:,}", "consumer.edit", {**where, "options": options}),
         )
     if not info.config.deliver_subject and not info.num_waiting:
-        advice = "Start a client that fetches from it, or delete a consumer without use."
+        advice = "Start a client that fetches from it, or delete an unused consumer."
         return _found(info, "bad", "stuck", f"no pull requests, {waits}", advice, delete)
     if any(group.pinned_client_id for group in info.priority_groups):
-        advice = "Only the pinned client gets messages, and it takes none: unpin it, and another one gets its turn."
+        advice = (
+            "Only the pinned client gets messages, and it takes none. Unpin it, and the server pins another client."
+        )
         return _found(
             info, "bad", "stuck", f"not delivering, {waits}", advice, Remedy("Unpin", "consumer.unpin", where)
         )
@@ -180,7 +183,7 @@ def _redelivery(info: ConsumerInfo) -> str:
     if info.config.ack_policy is AckPolicy.NONE or info.config.ack_wait <= 0:
         return ""
     wait = info.config.backoff[0] if info.config.backoff else info.config.ack_wait
-    return f"Without an ack within {format_duration(wait)} they are delivered again."
+    return f"Without an ack within {duration_text(wait)} they are delivered again."
 
 
 def _rises(pending: list[float]) -> bool:
@@ -212,13 +215,13 @@ def stream_finding(info: StreamInfo) -> Finding | None:
         if finding is not None:
             return finding
     if config.discard is DiscardPolicy.NEW:
-        for option, limit, held, what in (
-            ("max_msgs", config.max_msgs, state.messages, "messages"),
-            ("max_bytes", config.max_bytes, state.bytes, "bytes"),
+        for option, limit, held, text_of in (
+            ("max_msgs", config.max_msgs, state.messages, messages),
+            ("max_bytes", config.max_bytes, state.bytes, size_text),
         ):
             if limit > 0 and held >= limit * FULL_SHARE:
                 full = held >= limit
-                text = f"{held:,} of {limit:,} {what}: " + (
+                text = f"{text_of(held)} of at most {text_of(limit)}: " + (
                     "new messages are rejected" if full else "new messages will be rejected soon"
                 )
                 doubled = {"stream": config.name, "options": {option: 2 * limit}}
@@ -229,7 +232,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
                     config.name,
                     advice="Raise the limit, or purge what nobody needs.",
                     command=command_line("stream", "report"),
-                    remedy=Remedy(f"Raise the limit to {2 * limit:,} {what}", "stream.edit", doubled),
+                    remedy=Remedy(f"Raise the limit to {text_of(2 * limit)}", "stream.edit", doubled),
                 )
     return None
 

@@ -23,6 +23,7 @@ from jetlake.dashboard.watching.attention import Finding, command_line, health_f
 from jetlake.dashboard.watching.listing import Listing, listed
 from jetlake.dashboard.watching.rows import ConsumerRow, StreamRow, Totals, percentiles_ms
 from jetlake.dashboard.watching.timeline import HISTORY_S, LONG_MAX, Timelines, newest_s
+from jetlake.model.config_text import size_text
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import StreamInfo
 
@@ -319,14 +320,14 @@ class Board:
         found = []
         stored, most = self._storage()
         if stored is not None and 0 < most * DISK_SHARE <= stored:
-            text = f"{stored:,} of {most:,} bytes of storage are used: a full store rejects new messages"
+            text = f"{size_text(stored)} of {size_text(most)} of storage are used: a full store rejects new messages"
             advice = "Raise the limit of the server or account, or purge what nobody needs."
             found.append(Finding("bad", "disk", text, advice=advice, command=command_line("stream", "report")))
         slow = sum(number for seen_s, number in self._slow if time_s - seen_s < SLOW_S)
         if slow:
             clients = "1 client was" if slow == 1 else f"{slow:,} clients were"
             text = f"{clients} disconnected in the last ten minutes for reading too slowly"
-            advice = "Give these clients less work for each message, more of them, or pull consumers."
+            advice = "Let these clients do less work per message, start more of them, or use pull consumers."
             command = command_line("server", "report", "connections")
             found.append(Finding("warn", "slow", text, advice=advice, command=command))
         return found
@@ -509,7 +510,7 @@ class Board:
                 "bad",
                 "failed",
                 f"pipeline {report.get('name') or report['id']} failed" + _reason(report),
-                advice="The page of pipelines has the whole reason; started again, it resumes where it was.",
+                advice="The Pipelines page shows the whole reason. Start it again: it resumes where it stopped.",
             )
             for report in self._pipelines.values()
             if report.get("state") == "failed"
@@ -530,8 +531,8 @@ class Board:
                 f"{messages(number)} reached max_deliver",
                 stream,
                 consumer,
-                advice="They come no more. The events name their sequences; from now on, collect such messages.",
-                command=command_line("pipeline", "dead-letters", stream),
+                advice="They are not delivered again; the Events page lists their sequences. Collect such messages:",
+                command=command_line("pipeline", "dead-letters", stream, "--to", "DEAD"),
             )
             for (stream, consumer), number in numbers.items()
             if consumer in self._consumers.get(stream, {})

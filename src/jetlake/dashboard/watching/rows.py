@@ -15,6 +15,7 @@ from jetlake.dashboard.watching.attention import (
     stream_finding,
 )
 from jetlake.dashboard.watching.timeline import LIVE, Rate, Timeline, Timelines
+from jetlake.model.config_text import config_text
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import ClusterInfo, StreamInfo, StreamSourceInfo
 
@@ -161,6 +162,7 @@ class StreamRow:
         return {
             **self.shown(now_s),
             "config": msgspec.to_builtins(self.info.config),
+            "settings": _settings(self.info.config, _STREAM_SETTINGS),
             "created": self.info.created,
             "charts": self.series.windows(name, now_s),
             "copies": [_copy(copy) for copy in copies],
@@ -230,6 +232,7 @@ class ConsumerRow:
         return {
             **self.shown(now_s),
             "config": msgspec.to_builtins(info.config),
+            "settings": _settings(info.config, _CONSUMER_SETTINGS),
             "created": info.created,
             "delivered": msgspec.to_builtins(info.delivered),
             "ack_floor": msgspec.to_builtins(info.ack_floor),
@@ -238,6 +241,22 @@ class ConsumerRow:
             "priority_groups": msgspec.to_builtins(info.priority_groups),
             "charts": self.series.windows(name, now_s),
         }
+
+
+_STREAM_SETTINGS = ("max_msgs", "max_bytes", "max_age", "discard", "duplicate_window", "num_replicas")
+_CONSUMER_SETTINGS = ("deliver_policy", "ack_wait", "max_deliver", "max_ack_pending", "replay_policy")
+"""What is shown of every configuration; the rest where it says something."""
+_ELSEWHERE = frozenset(
+    {"name", "durable_name", "subjects", "retention", "storage", "ack_policy", "mirror", "sources", "metadata"}
+)
+
+
+def _settings(config: msgspec.Struct, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return fields of a configuration as people read them."""
+    values = msgspec.to_builtins(config)
+    said = [name for name, value in values.items() if value and value not in (-1, "none", "default")]
+    shown = [*names, *(name for name in said if name not in names and name not in _ELSEWHERE)]
+    return [(name, config_text(name, values[name])) for name in shown if name in values]
 
 
 def _subjects(subjects: tuple[str, ...]) -> list[str]:

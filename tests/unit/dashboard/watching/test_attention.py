@@ -47,7 +47,7 @@ def stream(name="S", *, config=None, **state):
             "bad",
             "max_ack_pending of 100 reached",
         ),
-        (consumer(num_ack_pending=3), "warn", "3 messages awaiting an ack, none received for 10 s"),
+        (consumer(num_ack_pending=3), "warn", "3 messages awaiting an ack, none received for 10s"),
     ],
 )
 def test_a_consumer_with_work_that_does_not_move_is_told_with_the_reason(info, level, words):

@@ -175,6 +175,22 @@ def test_a_table_lists_some_of_very_many_subjects():
     assert len(board.stream("S", Listing(), 1.0)["config"]["subjects"]) == 5000
 
 
+def test_the_pages_of_a_stream_and_a_consumer_show_their_settings_in_human_units():
+    board = Board()
+    config = StreamConfig(
+        name="S", subjects=("s",), max_msgs=-1, max_bytes=1 << 30, max_age=3 * 86_400 * 10**9, sealed=True
+    )
+    state = StreamState(consumer_count=1)
+    board.observe_streams([StreamInfo(config=config, created="2026-11-15T00:00:00Z", state=state)], 1.0)
+    shown = dict(board.stream("S", Listing(), 1.0)["settings"])
+    assert (shown["max_msgs"], shown["max_bytes"], shown["max_age"]) == ("unlimited", "1.0 GiB", "3d")
+    assert shown["sealed"] == "true" and "subjects" not in shown and "compression" not in shown
+    worker = ConsumerConfig(durable_name="C", ack_wait=90 * 10**9, filter_subject="s")
+    board.observe_consumers("S", [ConsumerInfo(stream_name="S", name="C", config=worker)], 1.0)
+    shown = dict(board.consumer("S", "C", Listing(), 1.0)["settings"])
+    assert (shown["ack_wait"], shown["filter_subject"]) == ("1m30s", "s") and "durable_name" not in shown
+
+
 def test_advisories_are_newest_first_and_bounded():
     board = Board()
     for number in range(ADVISORIES_MAX + 5):

@@ -1,6 +1,6 @@
 // The buttons that change something. Without a login that allows changes there are none.
 
-import { change, show } from "./dialog.js";
+import { change, once, show } from "./dialog.js";
 import { make } from "./elements.js";
 import { bytes, streamPath } from "./format.js";
 import { loginForm, logout, post, sendFile, session } from "./session.js";
@@ -57,7 +57,7 @@ function headersOf(text) {
 
 export const actions = {
   createStream: () => button("Create stream", () => change({
-    title: "Create stream", kind: "stream.create", fields: streamFields(true), values: { storage: "file", retention: "limits", discard: "old" },
+    title: "Create stream", kind: "stream.create", quick: "Create", fields: streamFields(true), values: { storage: "file", retention: "limits", discard: "old" },
     wanted: ({ stream, ...options }) => ({ stream, options: withMore(said(options)) }),
   }), "primary"),
 
@@ -70,7 +70,7 @@ export const actions = {
         wanted: (_, changed) => ({ stream: name, options: withMore(changed) }),
       })),
       button("Add consumer", () => change({
-        title: `Create consumer on ${name}`, kind: "consumer.create", fields: consumerFields(true), values: { ack_policy: "explicit", deliver_policy: "all" },
+        title: `Create consumer on ${name}`, kind: "consumer.create", quick: "Create", fields: consumerFields(true), values: { ack_policy: "explicit", deliver_policy: "all" },
         wanted: ({ consumer, ...options }) => ({ stream: name, consumer, options: withMore(said(options)) }),
       })),
       button("Purge", () => change({
@@ -94,8 +94,8 @@ export const actions = {
         values: { ...config, filter_subjects: config.filter_subjects?.length ? config.filter_subjects : [config.filter_subject].filter(Boolean) },
         wanted: (_, { filter_subjects: filters, ...changed }) => ({ ...where, options: withMore({ ...changed, ...(filters && { filter_subjects: filters, ...(config.filter_subject && { filter_subject: "" }) }) }) }),
       })),
-      page.paused ? simple("Resume", "consumer.resume") : button("Pause", () => change({
-        title: `Pause ${name}`, kind: "consumer.pause", fields: [{ name: "seconds", label: "Pause for", kind: "duration", required: true, hint: "1h" }], values: { seconds: 3600e9 },
+      page.paused ? button("Resume", () => once({ title: `Resume ${name}`, kind: "consumer.resume", wanted: () => where })) : button("Pause", () => change({
+        title: `Pause ${name}`, kind: "consumer.pause", quick: "Pause", fields: [{ name: "seconds", label: "Pause for", kind: "duration", required: true, hint: "1h" }], values: { seconds: 3600e9 },
         wanted: ({ seconds }) => ({ ...where, seconds }),
       })),
       button("Reset", () => change({
@@ -108,13 +108,13 @@ export const actions = {
   },
 
   publish: (subject, done) => button("Publish", () => change({
-    title: "Publish a message", kind: "message.publish", values: { subject },
+    title: "Publish a message", kind: "message.publish", quick: "Publish", values: { subject },
     fields: [{ name: "subject", label: "Subject", required: true, hint: "orders.new" }, { name: "headers", label: "Headers, one a line", kind: "lines", rows: 2, hint: "Kind: order" }, { name: "payload", label: "Payload", kind: "lines", rows: 6 }],
     wanted: (values) => ({ subject: values.subject, payload: encode(values.payload), headers: headersOf(values.headers) }), done,
   }), "primary"),
 
   message: (stream, message, deleted) => session.may_change && [
-    button("Publish again", () => change({ title: "Publish again", kind: "message.again", wanted: () => ({ stream, sequence: message.seq }) })),
+    button("Publish again", () => once({ title: "Publish again", kind: "message.again", wanted: () => ({ stream, sequence: message.seq }) })),
     button("Delete", () => change({ title: "Delete message", kind: "message.delete", wanted: () => ({ stream, sequence: message.seq }), done: deleted }), "danger"),
   ],
 };
@@ -140,7 +140,7 @@ async function upload(bucket, input, done) {
     return;
   }
   const content = btoa(Array.from(new Uint8Array(await file.arrayBuffer()), (byte) => String.fromCharCode(byte)).join(""));
-  change({ title: `Upload ${file.name}`, kind: "object.put", wanted: () => ({ bucket, name: file.name, content }), done });
+  once({ title: `Upload ${file.name}`, kind: "object.put", wanted: () => ({ bucket, name: file.name, content }), done });
 }
 
 /** Restores a stream from a file; it is sent once, also when another name is tried. */
@@ -169,15 +169,15 @@ Object.assign(actions, {
   restoreStream: () => session.may_change && make("label", { class: "button upload" }, "Restore",
     make("input", { type: "file", accept: ".tar", "aria-label": "Restore a stream from the tar file of a backup", onchange: (event) => restore(event.currentTarget) })),
   createBucket: () => button("Create bucket", () => change({
-    title: "Create key-value bucket", kind: "bucket.create", fields: storeFields(true), values: { storage: "file" }, wanted: said,
+    title: "Create key-value bucket", kind: "bucket.create", quick: "Create", fields: storeFields(true), values: { storage: "file" }, wanted: said,
   }), "primary"),
   createStore: () => button("Create object store", () => change({
-    title: "Create object store", kind: "store.create", fields: storeFields(false), values: { storage: "file" }, wanted: said,
+    title: "Create object store", kind: "store.create", quick: "Create", fields: storeFields(false), values: { storage: "file" }, wanted: said,
   }), "primary"),
   upload: (bucket, done) => session.may_change && make("label", { class: "button primary upload" }, "Upload",
     make("input", { type: "file", onchange: (event) => upload(bucket, event.currentTarget, done) })),
   putKey: (bucket, done, key = "", value = "") => button(key ? "Edit" : "Put a key", () => change({
-    title: key ? `Edit ${key}` : `Put a key in ${bucket}`, kind: "key.put", values: { key, value },
+    title: key ? `Edit ${key}` : `Put a key in ${bucket}`, kind: "key.put", quick: "Save", values: { key, value },
     fields: [!key && { name: "key", label: "Key", required: true }, { name: "value", label: "Value", kind: "lines", rows: 8 }].filter(Boolean),
     wanted: (values) => ({ bucket, key: key || values.key, value: encode(values.value) }), done,
   }), key ? "" : "primary"),

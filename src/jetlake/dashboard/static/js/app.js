@@ -54,7 +54,7 @@ function redraw() {
 
 /** The reader chose something: the address says so, and can be sent to somebody. */
 function changed() {
-  const query = new URLSearchParams([...("range" in open.query(route()) ? [["range", state.range]] : []), ...choices()]);
+  const query = new URLSearchParams([...("range" in open.query(route()) ? [["range", state.range]] : []), ...choices(), ...(open.chosen?.() ?? [])]);
   history.replaceState(null, "", `#/${address()[0]}${query.size ? `?${query}` : ""}`);
   look();
 }
@@ -68,7 +68,7 @@ function look() {
 /** What there is to see for somebody to whom nothing is shown. */
 function entrance() {
   return make("section", { id: "login", class: "card" }, ...(session.can_login
-    ? [make("h1", {}, "Log in"), make("p", { class: "soft" }, "Log in as a user of the NATS server. Its permissions decide what you can see and change."), loginForm(entered)]
+    ? [make("h1", {}, "Log in"), make("p", { class: "soft" }, "Log in as a user of the NATS server. The permissions of this user decide what you can see and change."), loginForm(entered)]
     : [make("h1", {}, "Not connected"), make("p", {}, "The dashboard on this port can't connect to its own server, which may ask for TLS. Start one that can: ", command("jetlake dashboard --tlsca FILE --login"))]));
 }
 
@@ -78,7 +78,7 @@ function render() {
     if (!document.getElementById("login")) patch(document.getElementById("main"), [own(entrance())]);
     return;
   }
-  const context = { route: route(), changed, redraw, actions };
+  const context = { route: route(), link: new URLSearchParams(address()[1]), changed, redraw, actions };
   const content = state.board ? open.draw(context) : state.isLost ? failed("jetlake", "The dashboard does not respond; trying again.") : [make("h1", {}, "connecting …")];
   patch(document.getElementById("main"), [absence(), ...content].flat(4).filter(Boolean));
 }

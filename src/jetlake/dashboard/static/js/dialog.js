@@ -66,22 +66,25 @@ const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
  * fields: { name, label, kind, hint, choices, required }; values: what they hold at first.
  * wanted(values, changed): the arguments of the change, from all fields and from those that are other than at first.
  * prepare(arguments, say): gives what is previewed, where that is no change of that kind; say(text) tells how far it is.
- * done(text): called when it is done.
+ * done(text): called when it is done. quick: the word on a button that makes a change at once, unless it has a warning.
  */
-export function change({ title, kind, fields = [], values = {}, wanted, prepare, done }) {
+export function change({ title, kind, fields = [], values = {}, wanted, prepare, done, quick }) {
   const box = openDialog(title);
   const cancel = () => make("button", { type: "button", onclick: box.close }, "Cancel");
   const said = make("p", { class: "bad", role: "alert" });
 
-  async function preview(given, back) {
+  async function preview(given, back, atOnce = null) {
     const say = (text) => { said.className = "soft"; said.textContent = text; };
+    if (atOnce) atOnce.disabled = true;  // a second click would do it twice
     const prepared = prepare ? await prepare(given, say) : await post("api/changes", { kind, arguments: given });
+    if (atOnce) atOnce.disabled = false;
     if (prepared.error) {
       said.className = "bad";
       if (back) said.textContent = prepared.error;
       else box.show(make("h2", {}, title), make("p", { class: "bad", role: "alert" }, prepared.error), make("div", { class: "actions" }, cancel()));
       return;
     }
+    if (atOnce && !prepared.warning) { run(prepared, atOnce, back, true); return; }
     const confirm = make("button", { type: "button", class: `primary ${prepared.warning ? "danger" : ""}`, onclick: () => run(prepared, confirm, back) }, prepared.warning ? prepared.title : "Confirm");
     box.show(
       make("h2", {}, prepared.title),
@@ -97,10 +100,12 @@ export function change({ title, kind, fields = [], values = {}, wanted, prepare,
     confirm.focus();
   }
 
-  async function run(prepared, button, back) {
-    button.disabled = true;
-    button.textContent = "…";
+  async function run(prepared, button, back, isInForm = false) {
+    const word = button.textContent;
+    Object.assign(button, { disabled: true, textContent: "…" });
     const answer = await post(`api/changes/${prepared.id}`);
+    Object.assign(button, { disabled: false, textContent: word });  // it is there again after a way back
+    if (answer.error && isInForm) { said.textContent = answer.error; return; }
     if (!answer.error && !answer.download) {
       box.close();
       tell(answer.done);
@@ -117,22 +122,44 @@ export function change({ title, kind, fields = [], values = {}, wanted, prepare,
   }
 
   if (!fields.length) { preview(wanted({}, {})); return; }
+  const submit = make("button", { type: "submit", class: "primary" }, quick ?? "Preview");
   const form = make("form", {
-    onsubmit: (event) => {
-      event.preventDefault();
-      said.textContent = "";
-      try {
-        const now = Object.fromEntries(fields.map((field) => [field.name, read(field, form)]));
-        const changed = Object.fromEntries(Object.entries(now).filter(([name, value]) => !isEqual(value, first[name])));
-        preview(wanted(now, changed), ask);
-      } catch (error) {
-        said.textContent = error.message;
-      }
-    },
+    onsubmit: (event) => { event.preventDefault(); send(quick ? submit : null); },
   }, make("h2", {}, title), make("div", { class: "fields" }, fields.map((field) => make("label", { class: field.kind === "check" ? "check" : field.kind === "lines" ? "wide-field" : "" },
     field.kind === "check" ? [control(field, values[field.name]), make("span", {}, field.label)] : [make("span", {}, field.label), control(field, values[field.name])]))),
-  said, make("div", { class: "actions" }, cancel(), make("button", { type: "submit", class: "primary" }, "Preview")));
+  said, make("div", { class: "actions" }, cancel(),
+    quick && make("button", { type: "button", onclick: () => form.reportValidity() && send(null) }, "Preview"), submit));
   const first = Object.fromEntries(fields.map((field) => [field.name, read(field, form)]));
+  /** Previews what is typed, or makes the change at once with this button. */
+  function send(atOnce) {
+    Object.assign(said, { className: "bad", textContent: "" });
+    try {
+      const now = Object.fromEntries(fields.map((field) => [field.name, read(field, form)]));
+      const changed = Object.fromEntries(Object.entries(now).filter(([name, value]) => !isEqual(value, first[name])));
+      preview(wanted(now, changed), ask, atOnce);
+    } catch (error) {
+      said.textContent = error.message;
+    }
+  }
+
   function ask() { box.show(form); form.elements[0]?.focus(); }
   ask();
+}
+
+/** A change that needs no question: it is made at once; what a warning or an error says is shown first. */
+export async function once({ title, kind, wanted, done }) {
+  if (isUnderway) return;  // a second click would do it twice
+  isUnderway = true;
+  try { await makeOnce({ title, kind, wanted, done }); } finally { isUnderway = false; }
+}
+
+let isUnderway = false;
+
+async function makeOnce({ title, kind, wanted, done }) {
+  const prepared = await post("api/changes", { kind, arguments: wanted() });
+  if (prepared.warning) { change({ title, kind, wanted, done }); return; }
+  const answer = prepared.error ? prepared : await post(`api/changes/${prepared.id}`);
+  if (answer.error) { show(title, () => make("p", { class: "bad", role: "alert" }, answer.error), "Close"); return; }
+  tell(answer.done);
+  done?.(answer.done);
 }

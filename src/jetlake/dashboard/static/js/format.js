@@ -34,6 +34,8 @@ export function clock(seconds) {
 }
 export const hour = (seconds) => clock(seconds).slice(0, 5);
 export const day = (seconds) => new Date(seconds * 1000).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
+/** A time, with its day where that is not today's. */
+export const recent = (seconds) => (new Date(seconds * 1000).toDateString() === new Date().toDateString() ? clock(seconds) : `${day(seconds)}, ${clock(seconds)}`);
 /** A time as a message tells it: one that is none stays as it is. */
 export const moment = (text) => (!text || text.startsWith("0001-") ? "never" : Number.isNaN(Date.parse(text)) ? text : `${day(Date.parse(text) / 1000)}, ${clock(Date.parse(text) / 1000)}`);
 

@@ -14,21 +14,22 @@ const field = (title, name, type, hint) => make("label", {}, make("span", {}, ti
 }));
 
 export class MessageBrowser {
-  /** buttons(message, deleted): what can be done with a message; deleted is called when it is gone. */
-  constructor(stream, buttons, subject = "") {
-    this.stream = stream;
-    this.buttons = buttons;
-    this.messages = [];
-    this.form = "auto";
-    this.source = null;
+  /**
+   * buttons(message, deleted): what can be done with a message; deleted is called when it is gone.
+   * first: what is shown first, { subject, from, before, time, open }. changed: called when something else is shown.
+   */
+  constructor(stream, buttons, first, changed) {
+    Object.assign(this, { stream, buttons, changed, messages: [], form: "auto", source: null, chosen: {} });
     this.root = own(make("div", { class: "browser" }));
-    this.build(subject);
-    this.show({});
+    const { subject = "", open, ...query } = first;
+    this.build(subject, query.from);
+    // One message stands in the middle of a page: those before it, itself on top.
+    this.show(open ? { before: Number(open) + 1 } : query, open);
   }
 
   url(part) { return `api/streams/${encodeURIComponent(this.stream)}/${part}`; }
 
-  build(subject) {
+  build(subject, from = "") {
     this.tailButton = make("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggleTail() }, "Live tail");
     this.filters = make("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(); } },
       field("Subject", "subject", "text", "orders.>"), field("From sequence", "from", "number", "1"), field("From time", "time", "datetime-local"),
@@ -36,6 +37,7 @@ export class MessageBrowser {
       make("label", {}, make("span", {}, "Payload as"), make("select", { onchange: (event) => { this.form = event.target.value; this.render(); } },
         FORMS.map((name) => make("option", { value: name }, { msgpack: "MessagePack", json: "JSON", schema: "by schema" }[name] ?? name)))));
     this.filters.elements.subject.value = subject;
+    this.filters.elements.from.value = from;
     this.searchButton = make("button", { type: "submit" }, "Search");
     this.progress = make("progress", { max: "1", value: 0, "aria-label": "Progress of the search" });
     this.said = make("span", { role: "status" });
@@ -57,7 +59,7 @@ export class MessageBrowser {
     return Object.assign(make("p", { class: "pager" }, newest, newer, place, older, oldest), { newer, older, newest, oldest, place });
   }
 
-  close() { this.source?.close(); this.source = null; }
+  close() { this.source?.close(); this.source = null; this.asked = null; }
 
   get subject() { return this.filters.elements.subject.value.trim(); }
 
@@ -71,7 +73,8 @@ export class MessageBrowser {
     return this.show(direction === "older" ? { before: this.messages.at(-1).seq } : { from: this.messages[0].seq + 1 });
   }
 
-  async show(query) {
+  /** open: the sequence of a message whose content is shown. */
+  async show(query, open) {
     this.stop();
     const asked = this.asked = {};
     const body = await get(this.url("messages"), { ...query, subject: this.subject });
@@ -83,6 +86,13 @@ export class MessageBrowser {
     this.messages = body.messages ?? [];
     this.bounds = body;
     this.render(body.error);
+    const place = open ? { open } : query;
+    this.chosen = Object.fromEntries(Object.entries({ ...place, subject: this.subject }).filter(([, value]) => value));
+    this.changed();
+    if (!open || body.error) return;
+    const wanted = this.list.querySelector(`details[data-sequence="${Number(open)}"]`);
+    if (wanted) wanted.open = true;
+    else this.said.textContent = `The stream does not hold message ${open}.`;
   }
 
   stop(said = "") {
@@ -153,6 +163,12 @@ export class MessageBrowser {
     this.render();
   }
 
+  /** An address of this page with this message open. */
+  link(message) {
+    const { origin, pathname, hash } = location;
+    return `${origin}${pathname}${hash.split("?")[0]}?open=${message.seq}`;
+  }
+
   row(message, open) {
     const data = fromBase64(message.data);
     const details = make("details", { class: "message", "data-sequence": String(message.seq), open: open.has(String(message.seq)) },
@@ -188,7 +204,7 @@ export class MessageBrowser {
       message.headers.length > 0 && make("table", { class: "plain headers" }, make("tbody", {}, message.headers.map(([key, value]) =>
         make("tr", {}, make("th", { scope: "row" }, key), make("td", {}, value))))),
       shown,
-      make("p", { class: "tools" }, tag, copyButton(text),
+      make("p", { class: "tools" }, tag, copyButton(text), copyButton(() => this.link(message), "Copy link"),
         make("a", { class: "button", href: `${this.url(`messages/${message.seq}/payload`)}`, download: "" }, "Download"),
         this.buttons(message, () => this.remove(message.seq))));
   }

@@ -3,7 +3,7 @@
 import { copyButton } from "./copy.js";
 import { change } from "./dialog.js";
 import { make } from "./elements.js";
-import { clock, consumerPath, count, duration, plural, streamPath } from "./format.js";
+import { consumerPath, count, duration, plural, recent, streamPath } from "./format.js";
 import { state } from "./live.js";
 import { session } from "./session.js";
 
@@ -75,12 +75,12 @@ export function absence() {
   const { board, isLost } = state;
   if (isLost) {
     return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, "The dashboard does not respond; trying again. ",
-      board && `The data shown is from ${clock(board.time)}.`);
+      board && `The data shown is from ${recent(board.time)}.`);
   }
   const server = board?.server;
   if (!server || server.connected) return null;
   const away = server.refusal ? `The server refuses: ${server.refusal}.` : `The server at ${server.url ?? "its address"} does not respond.`;
-  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` The data shown is from ${clock(server.seen)}.` : "");
+  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` The data shown is from ${recent(server.seen)}.` : "");
 }
 
 /** What an empty table says: a server that is away has not no streams, it has not said which. */
@@ -110,5 +110,8 @@ export function ranges(changed) {
   }, title)));
 }
 
-export const configCard = (config) => make("details", { class: "card" }, make("summary", {}, "Configuration"),
+/** The configuration in the units that people read. */
+export const settings = (page) => page.settings.map(([name, text]) => [name.replaceAll("_", " "), text]);
+
+export const configCard = (config) => make("details", { class: "card" }, make("summary", {}, "Configuration as JSON"),
   make("pre", { tabindex: "0" }, JSON.stringify(config, null, 2)));

@@ -42,9 +42,9 @@ function toggleWatch(bucket, redraw) {
   redraw();
 }
 
-function toggleHistory(bucket, key, redraw) {
+function toggleHistory(bucket, key, { changed, redraw }) {
   opened = opened?.key === key ? null : { key, history: null };
-  redraw();
+  changed();
   if (opened) loadHistory(bucket, redraw);
 }
 
@@ -64,14 +64,14 @@ function refresh(bucket, redraw) {
 
 const shown = (row) => (row.operation === "put" ? preview(fromBase64(row.data), 120) : make("span", { class: "warn" }, row.operation === "delete" ? "deleted" : "purged"));
 
-function historyCard(bucket, actions, redraw) {
+function historyCard(bucket, actions, { changed, redraw }) {
   if (!opened) return null;
   const { key, history } = opened;
   const newest = history?.rows?.find((row) => row.operation === "put");
   return make("section", { class: "card", id: "history", "aria-label": `History of ${key}` },
     make("div", { class: "head" }, make("h2", {}, key), make("div", { class: "actions" }, actions.key(bucket, key, newest && decoded(fromBase64(newest.data), "text").text, () => refresh(bucket, redraw)),
-      make("button", { type: "button", onclick: () => { opened = null; redraw(); } }, "Close"))),
-    !history ? "loading …" : history.error ? make("p", { class: "bad" }, history.error) : history.rows.map((row) => make("details", { class: "revision", open: row === history.rows[0], "data-key": String(row.revision) },
+      make("button", { type: "button", onclick: () => { opened = null; changed(); } }, "Close"))),
+    !history ? "loading …" : history.error ? make("p", { class: "bad" }, history.error) : !history.rows.length ? "The bucket does not hold this key." : history.rows.map((row) => make("details", { class: "revision", open: row === history.rows[0], "data-key": String(row.revision) },
       make("summary", {}, make("b", {}, `revision ${count(row.revision)}`), " · ", row.operation, " · ", moment(row.time), " · ", bytes(row.size)),
       make("pre", { tabindex: "0" }, decoded(fromBase64(row.data), "auto").text + (row.cut ? "\n… (cut)" : "")))));
 }
@@ -80,14 +80,17 @@ export const bucket = {
   section: "kv",
   title: ([, name]) => name,
   query: () => ({ page: "none" }),
-  draw({ route: [, name], changed, redraw, actions }) {
+  // A link leads to the history of the same key.
+  chosen: () => (opened ? [["key", opened.key]] : []),
+  draw({ route: [, name], link: from, changed, redraw, actions }) {
     const up = crumbs(link("#/kv", "Key-value buckets"));
+    if (!opened && from.get("key")) toggleHistory(name, from.get("key"), { changed, redraw });
     const body = resource(`api/buckets/${encodeURIComponent(name)}/keys`, listingQuery(`keys-${name}`), redraw);
     if (!body) return [up, loading(name)];
     if (body.error) return [up, failed(name, body.error)];
     const { status } = body;
     const columns = [
-      { title: "Key", cell: (row) => make("button", { type: "button", class: "link", "aria-expanded": String(opened?.key === row.key), onclick: () => toggleHistory(name, row.key, redraw) }, row.key), kind: "clip main" },
+      { title: "Key", cell: (row) => make("button", { type: "button", class: "link", "aria-expanded": String(opened?.key === row.key), onclick: () => toggleHistory(name, row.key, { changed, redraw }) }, row.key), kind: "clip main" },
       { title: "Value", cell: shown, kind: "clip wider" },
       { title: "Revision", cell: (row) => count(row.revision), kind: "number optional" },
       { title: "Size", cell: (row) => bytes(row.size), kind: "number optional" },
@@ -100,7 +103,7 @@ export const bucket = {
       tiles(["Keys", count(body.total)], ["Values", count(status.values)], ["Size", bytes(status.bytes)],
         ["History", count(status.history)], ["Time to live", status.ttl_s ? duration(status.ttl_s) : "unlimited"], ["Storage", status.storage]),
       status.mirror && tag(`a mirror of ${status.mirror}`),
-      historyCard(name, actions, redraw),
+      historyCard(name, actions, { changed, redraw }),
       table(`keys-${name}`, columns, body, { caption: "Keys", changed, key: (row) => row.key, empty: ["No keys yet. Put one: ", command(`jetlake kv put ${name} KEY VALUE`)] }),
     ];
   },

@@ -4,7 +4,7 @@ import { chart } from "../chart.js";
 import { make } from "../elements.js";
 import { count, duration, moment, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
-import { card, command, configCard, crumbs, facts, failed, findingCard, head, link, loading, note, pair, ranges, replicas, tiles } from "../parts.js";
+import { card, command, configCard, crumbs, facts, failed, findingCard, head, link, loading, note, pair, ranges, replicas, settings, tiles } from "../parts.js";
 
 function ackTimes({ ack_times: times, config }) {
   if (times.samples) return facts([["median", `${times.p50} ms`], ["95 %", `${times.p95} ms`], ["99 %", `${times.p99} ms`], ["samples", count(times.samples)]]);
@@ -33,7 +33,7 @@ export default {
       ranges(changed),
       make("div", { class: "charts" },
         chart("delivered", "Delivered", page.charts.delivered, { ...perSecond, now: rate(page.rate) }),
-        chart("acked", "Ack floor moves", page.charts.acked, { ...perSecond, now: rate(page.ack_rate) }),
+        chart("acked", "Acknowledged", page.charts.acked, { ...perSecond, now: rate(page.ack_rate) }),
         chart("pending", "Pending", page.charts.pending, { redraw, now: count(page.pending) }),
         chart("redelivered", "Redelivered", page.charts.redelivered, { redraw, now: count(page.redelivered) })),
       make("h2", {}, "Ack times"), card(ackTimes({ ...page, config: { ...page.config, stream, name } })),
@@ -42,7 +42,7 @@ export default {
       page.cluster && [make("h2", {}, `Replicas in ${page.cluster.name}`), card(replicas(page.cluster))],
       make("h2", {}, "Details"), make("div", { class: "two" },
         card(facts([["created", moment(page.created)], ["kind", page.kind], ["ack policy", page.ack_policy],
-          ["state", page.paused ? `paused for another ${duration(page.pause_remaining_s)}` : "running"]])),
+          ["state", page.paused ? `paused for another ${duration(page.pause_remaining_s)}` : "running"], ...settings(page)])),
         configCard(page.config)),
     ];
   },

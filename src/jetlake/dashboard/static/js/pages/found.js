@@ -35,7 +35,7 @@ export const services = {
     if (!body) return loading("Services");
     if (body.error) return failed("Services", body.error);
     return [head("Services"), table("services", serviceColumns, localRows("services", body.rows, serviceColumns, (row) => `${row.service} ${row.endpoint} ${row.subject}`), {
-      caption: "Endpoints of services", changed, key: (row) => `${row.instance} ${row.endpoint}`, empty: ["No services found. How to write one: docs/how-to/services.md, ", command("jetlake micro ls")],
+      caption: "Endpoints of services", changed, key: (row) => `${row.instance} ${row.endpoint}`, empty: ["No services respond. Try one: ", command("jetlake micro serve demo")],
     })];
   },
   leave: release,

@@ -25,7 +25,7 @@ export const letterStreams = {
     return [head("Dead letters"), !body.is_whole && note("Only the first 200 streams were checked."), unread(body.unread),
       table("letter-streams", streamColumns, localRows("letter-streams", body.rows, streamColumns, (row) => row.stream), {
         caption: "Streams with dead letters", changed, key: (row) => row.stream,
-        empty: ["No dead letters. Messages that a handler gives up become dead letters: docs/how-to/dead-letters.md, ", command("jetlake dead-letters ls STREAM")],
+        empty: ["No dead letters. Collect the messages that consumers give up: ", command("jetlake pipeline dead-letters ORDERS --to DEAD")],
       })];
   },
   leave: release,

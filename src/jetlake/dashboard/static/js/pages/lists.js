@@ -1,7 +1,7 @@
 // Pages that are one table: pipelines, connections, events.
 
 import { make } from "../elements.js";
-import { bytes, clock, count, rate } from "../format.js";
+import { bytes, count, rate, recent } from "../format.js";
 import { state } from "../live.js";
 import { command, head, loading, note, nothing } from "../parts.js";
 import { localRows, table } from "../table.js";
@@ -16,7 +16,7 @@ const pipelineColumns = [
   { title: "Done", cell: (row) => row.lag !== undefined && make("progress", {
     max: "1", value: row.rows_total ? row.rows_total / (row.rows_total + (row.lag ?? 0)) : 0, "aria-label": `progress of ${row.name ?? row.id}`,
   }), kind: "optional" },
-  { title: "Last seen", cell: (row) => clock(row.seen), sort: "seen", order: (row) => row.seen, kind: "number optional" },
+  { title: "Last seen", cell: (row) => recent(row.seen), sort: "seen", order: (row) => row.seen, kind: "number optional" },
 ];
 
 const connectionColumns = [
@@ -32,7 +32,7 @@ const connectionColumns = [
 ];
 
 const eventColumns = [
-  { title: "Time", cell: (row) => clock(row.time), sort: "time", order: (row) => row.time },
+  { title: "Time", cell: (row) => recent(row.time), sort: "time", order: (row) => row.time },
   { title: "Event", cell: (row) => row.kind, sort: "kind", order: (row) => row.kind },
   { title: "About", cell: (row) => row.text, sort: "text", order: (row) => row.text, kind: "clip main wider" },
   { title: "Subject", cell: (row) => row.subject, sort: "subject", order: (row) => row.subject, kind: "clip optional" },

@@ -10,8 +10,13 @@ export default {
   section: "streams",
   title: ([, name]) => `Messages of ${name}`,
   query: () => ({ page: "none" }),
-  draw({ route: [, name], actions }) {
-    if (browser?.stream !== name) { browser?.close(); browser = new MessageBrowser(name, (message, deleted) => actions.message(name, message, deleted)); }
+  // A link leads to the same messages.
+  chosen: () => Object.entries(browser?.chosen ?? {}),
+  draw({ route: [, name], link: from, changed, actions }) {
+    if (browser?.stream !== name) {
+      browser?.close();
+      browser = new MessageBrowser(name, (message, deleted) => actions.message(name, message, deleted), Object.fromEntries(from), changed);
+    }
     return [crumbs(link("#/", "Streams"), link(streamPath(name), name)), head("Messages", actions.publish("", () => browser?.show({}))), browser.root];
   },
   leave() { browser?.close(); browser = null; },

@@ -4,7 +4,7 @@ import { chart } from "../chart.js";
 import { make } from "../elements.js";
 import { bytes, count, messagesPath, moment, plural, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
-import { card, configCard, crumbs, facts, failed, findingCard, head, link, loading, ranges, replicas, tiles } from "../parts.js";
+import { card, configCard, crumbs, facts, failed, findingCard, head, link, loading, ranges, replicas, settings, tiles } from "../parts.js";
 import { listingQuery, localRows, table } from "../table.js";
 import { consumerColumns } from "./consumers.js";
 
@@ -57,7 +57,7 @@ export default {
       page.cluster && [make("h2", {}, `Replicas in ${page.cluster.name}`), card(replicas(page.cluster))],
       make("h2", {}, "Details"), make("div", { class: "two" },
         card(facts([["created", moment(page.created)], ["last message", moment(page.last_ts)],
-          ["retention", page.retention], ["storage", page.storage], ["subjects", page.subjects.join(", ")]])),
+          ["retention", page.retention], ["storage", page.storage], ["subjects", page.subjects.join(", ")], ...settings(page)])),
         configCard(page.config)),
     ];
   },

@@ -24,7 +24,7 @@ const leaderColumn = { title: "Leader", cell: (row) => row.cluster?.leader ?? ""
 function shares({ busiest, lagging }, perSecond, redraw) {
   const charts = [
     busiest.length > 1 && lines("busiest", "Published, the busiest streams", busiest.map(({ stream, ...series }) => ({ label: stream, href: streamPath(stream), series })), perSecond),
-    lagging.length > 1 && lines("lagging", "Pending, the most of all consumers", lagging.map(({ stream, consumer, ...series }) => (
+    lagging.length > 1 && lines("lagging", "Pending, the consumers furthest behind", lagging.map(({ stream, consumer, ...series }) => (
       { label: `${stream} > ${consumer}`, href: consumerPath(stream, consumer), series })), { redraw }),
   ].filter(Boolean);
   return charts.length > 0 && make("div", { class: "charts" }, charts);
