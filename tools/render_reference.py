@@ -171,17 +171,20 @@ def command_page() -> str:
 
 
 _INSTEAD = {
-    "errors edit": "for authors of nats-server",
-    "errors validate": "for authors of nats-server",
-    "plugins register": "there are no plugins",
-    "schema search": "`jetlake stream add --validate` checks without schemas",
-    "schema info": "[configuration](configuration.md) lists every field",
-    "schema req": "",
-    "schema validate": "`jetlake stream add --config FILE --validate`",
+    "errors edit": "edits the source of nats-server's error codes",
+    "errors validate": "checks the source of nats-server's error codes",
+    "plugins register": "the command has no plugins",
     "server cluster balance": "in each account: `jetlake stream cluster balance`",
-    "server generate": "[serve.md](serve.md) lists every flag",
+    "server generate": "`jetlake serve` needs no file; [serve.md](serve.md) lists its flags",
 }
 """What takes the place of a command of `nats` that is not here."""
+
+
+_REASONS = {
+    "every command": "no SOCKS proxies, no imported events, no colors in tables",
+    "account tls": "Python's TLS does not hand over the stapled answer",
+}
+"""Why an option of `nats` is not here."""
 
 
 def _add_comparison(lines: list[str], context: click.Context) -> None:
@@ -204,14 +207,17 @@ def _add_comparison(lines: list[str], context: click.Context) -> None:
 
 
 def _comparison(context: click.Context, words: list[str], options: list[str]) -> str:
-    name, found = " ".join(words), _found(context, words)
+    name, found = " ".join(words) or "every command", _found(context, words)
     if found is None:
         return f"| `{name}` | not here | {_INSTEAD.get(name, '')} |"
     known = {name for param in found.params for name in (*param.opts, *param.secondary_opts)}
     # The options that groups take for their commands.
     known |= {name for param in _found_group_params(context, words) for name in param.opts}
     missing = ", ".join(f"`{option}`" for option in options if option not in known)
-    return f"| `{name}` | `{' '.join(_full_path(context, words))}` | {missing} |"
+    if missing and name in _REASONS:
+        missing += f": {_REASONS[name]}"
+    here = f"`{' '.join(_full_path(context, words))}`" if words else "every command"
+    return f"| {f'`{name}`' if words else name} | {here} | {missing} |"
 
 
 def _found(context: click.Context, words: list[str]) -> click.Command | None:

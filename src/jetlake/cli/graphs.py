@@ -13,8 +13,9 @@ import msgspec
 
 from jetlake.cli.session import EXIT_USAGE, fail
 
-__all__ = ["Chart", "plot", "show_graphs"]
+__all__ = ["NEEDS_TERMINAL", "Chart", "plot", "show_graphs"]
 
+NEEDS_TERMINAL = "a graph needs a terminal; standard output is none"
 _LABEL_COLUMNS = 12
 _WIDTH_MAX = 1000
 _HEIGHT_MIN = 3
@@ -70,7 +71,7 @@ async def show_graphs(
         as_json: print the values of each sample as a line instead.
     """
     if not sys.stdout.isatty() and not as_json:
-        fail("a graph needs a terminal; standard output is none", EXIT_USAGE)
+        fail(NEEDS_TERMINAL, EXIT_USAGE)
     drawn = 0
     while True:
         await sample()

@@ -56,12 +56,14 @@ class Session:
         timeout_s: float = _PATIENCE_S,
         uses_context: bool = True,
         connection_name: str = "",
+        traces: bool = False,
     ) -> None:
         self.timeout_s = timeout_s
         self.context = context or (os.environ.get("NATS_CONTEXT") or selected() if uses_context else None)
         self._settings = settings
         self._is_named = context is not None
         self._connection_name = connection_name or "jetlake command"
+        self._traces = traces
 
     @classmethod
     def of_target(cls, target: Target, timeout_s: float) -> Session:
@@ -96,8 +98,12 @@ class Session:
         """Return JetStream over a connection of this session."""
         target = self.target
         if target.api_prefix:
-            return client.jetstream(prefix=target.api_prefix, timeout=self.timeout_s)
-        return client.jetstream(domain=target.domain, timeout=self.timeout_s)
+            js = client.jetstream(prefix=target.api_prefix, timeout=self.timeout_s)
+        else:
+            js = client.jetstream(domain=target.domain, timeout=self.timeout_s)
+        if self._traces:
+            js.api.trace = _print_call
+        return js
 
     async def connect(self, *, stay: bool = False) -> Client:
         """Open a connection for this command; one that stays connects again when the server was away."""
@@ -145,6 +151,12 @@ class Session:
         return await jetlake.connect(servers, name="jetlake dashboard", connect_timeout=self.timeout_s, **options)
 
 
+def _print_call(subject: bytes, request: bytes, answer: bytes) -> None:
+    """Print a request of the API and its answer on stderr, for `--trace`."""
+    name, sent, came = (text.decode("utf-8", "backslashreplace") for text in (subject, request, answer))
+    click.echo(f">>> {name}\n{sent}\n\n<<< {name}\n{came}\n", err=True)
+
+
 def typed_settings(ctx: click.Context) -> dict[str, Any]:
     """Return what the shared options said, whatever place of the command line they stood in."""
     settings: dict[str, Any] = ctx.meta.setdefault(f"{__name__}.settings", {})
@@ -161,6 +173,7 @@ def session_of(ctx: click.Context) -> Session:
         timeout_s=timeout_s,
         uses_context=not settings.pop("no_context", False),
         connection_name=settings.pop("connection_name", ""),
+        traces=settings.pop("traces", False),
     )
 
 

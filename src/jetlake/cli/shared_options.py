@@ -59,6 +59,10 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     ),
     (("--no-context", "no_context"), {"is_flag": True, "default": None, "help": "Ignore the selected context."}),
     (
+        ("--trace", "traces"),
+        {"is_flag": True, "default": None, "help": "Also print the requests of the JetStream API and their answers."},
+    ),
+    (
         ("--timeout",),
         {
             "metavar": "DURATION",

@@ -125,6 +125,36 @@ server watch api --count 1 --interval 100ms
 errors lookup 10059
 err ls stream
 cheat stream
+sub -q grp ord.new --wait 50ms
+sub ord2.> --stream ORD --direct -T --raw
+sub --stream ORD --since 1h --headers-only -T
+sub 'ord.>' --report-subjects --report-top 20 --wait 50ms
+stream add NEWER --subjects ord2.> --defaults
+pub -q ord2.x body
+pub ord2.x 'hello {{.Count}} @ {{.TimeStamp}}' --count=2 -J
+pub ord2.x -J -H Nats-Msg-Id:{{ID}} body
+events --all --short --help
+top --help
+schema search stream
+schema info io.nats.jetstream.api.v1.stream_configuration
+stream info ORD --trace
+stream find --created 0s
+stream report --consumers
+stream view ORD --id 2
+stream view ORD --since 1h --raw
+stream get ORD --last-for ord.new
+stream ls --json
+con find ORD --offline
+con ls ORD -n
+con report ORD --raw
+server report connz --sort in-msgs --top 10 --user sys --password sys
+server report accounts --user sys --password sys
+server report health --user sys --password sys
+server report jetstream --sort=cluster --no-compact --user sys --password sys
+server check msg --stream ORD --subject ord.b --age-warn 1m
+server mappings a.* b.{{wildcard(1)}} a.x
+bench js ordered --stream ORD --msgs 5 --batch 10 --no-progress
+trace ord3.new hello
 """
 
 

@@ -46,6 +46,12 @@ async def test_sub_reads_streams(orders):
     assert report == {f"orders.{number}": {"messages": 1, "bytes": 7} for number in (1, 2, 3)}
     assert "3 messages" in await orders.run("sub orders.> --all -T --report-subscriptions --report-top 1")
     await orders.run("sub orders.> --new --wait 50ms --raw")
+    assert await orders.run("sub orders.> --all --direct -T --raw") == "order 1\norder 2\norder 3\n"
+    assert "stream: ORDERS seq 3 / subject: orders.3" in await orders.run("sub --stream ORDERS --last --direct -T")
+    assert await orders.run("sub orders.2 --last-per-subject --direct -T --raw") == "order 2\n"
+    assert await orders.run("sub orders.1 orders.3 --since 1h --direct -T --raw") == "order 1\norder 3\n"
+    assert await orders.run("sub orders.> --start-sequence 2 --direct --count 1 --subjects-only") == "orders.2\n"
+    assert await orders.run("sub orders.> --new --direct -T --raw") == ""
 
 
 async def test_sub_dumps_messages(orders, tmp_path):
@@ -53,6 +59,25 @@ async def test_sub_dumps_messages(orders, tmp_path):
     assert json.loads((tmp_path / "out" / "2.json").read_text())["subject"] == "orders.2"
     texts = (await orders.run("sub --stream ORDERS -T --dump -")).split("\0")
     assert [json.loads(text)["headers"] for text in texts[:-1]] == [[["Number", str(n)]] for n in (1, 2, 3)]
+
+
+async def test_what_others_named_writes_nothing_on_the_terminal_but_text(shell):
+    await shell.run("stream add HOSTILE --subjects hostile.> --defaults")
+    await shell.run("pub 'hostile.\x1b[31m' body -H 'Kind:\x1b[2J' -J")
+    for line in (
+        "stream get HOSTILE 1",
+        "stream view HOSTILE",
+        "stream subjects HOSTILE --names",
+        "sub --stream HOSTILE -T",
+    ):
+        out = await shell.run(line)
+        assert "\x1b" not in out and "hostile.\\x1b[31m" in out, line
+    assert "Kind: \\x1b[2J\n" in await shell.run("sub --stream HOSTILE -T")
+    assert await shell.run("sub --stream HOSTILE -T --subjects-only") == "hostile.\\x1b[31m\n"
+    # Bytes that are no text.
+    await shell.run("pub hostile.x body -H 'Kind:\udcff' -J")
+    for line in ("stream get HOSTILE 2 --json", "stream view HOSTILE --id 2 --json", "sub --stream HOSTILE -T --json"):
+        assert '"\\\\udcff"' in await shell.run(line), line
 
 
 async def test_sub_matches_replies_and_takes_several_subjects(shell):
@@ -73,6 +98,8 @@ async def test_sub_matches_replies_and_takes_several_subjects(shell):
         ("sub a --all --last", "use only one of"),
         ("sub a --all --queue q", "can not be combined"),
         ("sub a -T", "needs a stream"),
+        ("sub a --direct", "--direct needs"),
+        ("bench orders --pub 1 --sub 1", "jetlake bench pub orders"),
         ("pub a b --atomic --count 0", "--atomic needs an end"),
         ("req a --timeout 0s", "not a duration above zero"),
         ("req a --timeout soon", "is not a duration"),
@@ -263,7 +290,7 @@ async def test_pub_takes_the_rows_of_a_file(shell, tmp_path):
     for line, text in (
         (f"pub orders.a body --from {rows}", "leave out BODY"),
         ("pub orders.a --key id", "--key is a column of the file"),
-        ("pub", "Missing argument SUBJECT"),
+        ("pub", "SUBJECT is missing"),
     ):
         assert text in await shell.run(line, status=EXIT_USAGE)
     assert "no column city" in await shell.run(f"pub 'orders.{{city}}' --from {rows}", status=EXIT_USAGE)

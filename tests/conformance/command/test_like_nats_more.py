@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import zipfile
 
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE
 from tests.support.command_shell import Shell, output_of
@@ -70,14 +71,96 @@ async def test_top_audit_and_cheat(start, tmp_path, monkeypatch):
     shell = Shell((await start(_SYSTEM)).url)
     assert "jetlake command" in await shell.run(f"top here --max-refresh 2 --interval 50ms {_AS_SYSTEM}")
     assert "does not answer" in await shell.run(f"top nope {_AS_SYSTEM}", status=EXIT_FAILED)
-    await shell.run(f"audit gather --output {tmp_path / 'audit.zip'} {_AS_SYSTEM}")
-    assert (await shell.json("audit checks"))[0]["report"] == "healthz"
-    assert "9 reports checked, 0 faults found" in await shell.run(f"audit analyze {tmp_path / 'audit.zip'}")
-    (tmp_path / "bad.zip").write_text("x")
-    assert "is not an archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
+    out = await shell.run(f"top here -r 1 --subs --lookup --output {tmp_path / 'top.txt'} --delimiter ; {_AS_SYSTEM}")
+    assert out.startswith("Wrote 1 connection to")
+    head, row = (tmp_path / "top.txt").read_text().splitlines()
+    assert head.startswith("Host;Cid;Name;") and row.split(";")[2] == "jetlake command"
     assert "jetlake kv put PRICES tea 42\n" in await shell.run("cheat kv")
     assert "kv\n" in await shell.run("cheat --sections")
     assert "no examples of 'nothing'" in await shell.run("cheat nothing", status=EXIT_USAGE)
+    await shell.run(f"cheat kv --save {tmp_path / 'cheats'}")
+    assert "jetlake kv put PRICES tea 42\n" in (tmp_path / "cheats" / "kv").read_text()
+
+
+async def test_audits_are_gathered_checked_and_kept(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    shell = Shell((await start(_SYSTEM)).url)
+    archive, saved = tmp_path / "audit.zip", tmp_path / "audit.json"
+    await shell.run(f"audit gather --output {archive} {_AS_SYSTEM}")
+    assert (await shell.json("audit checks"))[0] == {
+        "code": "SERVER_001",
+        "report": "healthz",
+        "name": "Server Health",
+        "holds": "/healthz of every server says ok",
+    }
+    assert "9 reports checked, 0 faults found" in await shell.run(f"audit analyze {archive}")
+    gather = f"audit gather --force --output {archive} {_AS_SYSTEM} --no-server-endpoints --no-streams --no-consumers"
+    assert "Wrote 1 report " in await shell.run(gather)
+    assert "nothing to gather" in await shell.run(f"{gather} --no-account-endpoints", status=EXIT_USAGE)
+    (tmp_path / "bad.zip").write_text("x")
+    assert "is not an archive" in await shell.run(f"audit analyze {tmp_path / 'bad.zip'}", status=EXIT_FAILED)
+    with zipfile.ZipFile(archive, "w") as packed:
+        slow = {"server": {"name": "here"}, "data": {"slow_consumers": 2}}
+        sick = {"server": {"name": "here"}, "data": {"status": "error", "error": "disk"}}
+        packed.writestr("here/varz.json", json.dumps(slow))
+        packed.writestr("here/healthz.json", json.dumps(sick))
+    out = await shell.run(f"audit analyze {archive} --save {saved}", status=EXIT_FAILED)
+    assert "FAIL SERVER_003 here: 2 slow consumers\n" in out and "2 reports checked, 2 faults found" in out
+    assert "slow" not in await shell.run(f"audit analyze {archive} --skip SERVER_003", status=EXIT_FAILED)
+    out = await shell.run(f"audit analyze --load {saved} --markdown", status=EXIT_FAILED)
+    assert "## SERVER_001: Server Health\n\n- here: not healthy: disk\n" in out
+    for line, text in (
+        ("audit analyze", "name an archive"),
+        (f"audit analyze {archive} --skip NOPE", "no check has the code NOPE"),
+    ):
+        assert text in await shell.run(line, status=EXIT_USAGE)
+    saved.write_text("[]")
+    assert "is not an analysis" in await shell.run(f"audit analyze --load {saved}", status=EXIT_FAILED)
+
+
+async def test_schemas_of_the_api(shell, tmp_path):
+    assert "io.nats.jetstream.api.v1.stream_configuration\n" in await shell.run("schema search stream_conf")
+    assert "no schemas match" in await shell.run("schema search ^nope", status=EXIT_FAILED)
+    schema = json.loads(await shell.run("schema info io.nats.jetstream.api.v1.consumer_configuration"))
+    assert "ack_policy" in schema["$defs"]["ConsumerConfig"]["properties"]
+    assert "no schema 'nope'" in await shell.run("schema info nope", status=EXIT_USAGE)
+    file = tmp_path / "orders.json"
+    await shell.run(f"stream add ORDERS --subjects orders.> --defaults --output {file}")
+    name = "io.nats.jetstream.api.v1.stream_configuration"
+    assert await shell.run(f"schema validate {name} {file}") == f"{file} fits {name}\n"
+    file.write_text('{"name": "ORDERS", "subjets": ["orders.>"]}')
+    assert 'unknown field "subjets"' in await shell.run(f"schema validate {name} {file}", status=EXIT_FAILED)
+    await shell.run("stream add ORDERS --subjects orders.> --defaults")
+    for subject in ("STREAM.INFO.ORDERS", "STREAM.LIST", "INFO"):
+        assert "The reply fits io.nats.jetstream.api.v1." in await shell.run(f"schema req '$JS.API.{subject}'")
+    assert "stream not found (10059)" in await shell.run("schema req '$JS.API.STREAM.INFO.NO'", status=EXIT_FAILED)
+
+
+async def test_events_in_short(shell):
+    listening = await shell.start("events --all --short --count 1", b"Listening")
+    await shell.run("stream add ORDERS --subjects orders")
+    assert re.fullmatch(r"[\d: -]+ stream_action: stream ORDERS, action create\n", await output_of(listening))
+
+
+async def test_requests_of_the_api_are_traced(shell):
+    await shell.run("stream add ORDERS --subjects orders --defaults")
+    out = await shell.run("stream info ORDERS --trace")
+    assert ">>> $JS.API.STREAM.INFO.ORDERS\n" in out
+    assert '<<< $JS.API.STREAM.INFO.ORDERS\n{"type":"io.nats.jetstream.api.v1.stream_info_response"' in out
+
+
+async def test_a_context_with_what_nsc_knows(shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program = tmp_path / "nsc"
+    profile = {"user_creds": "/keys/me.creds", "operator": {"service": ["nats://hub:4222"]}}
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(profile)}'\n")
+    program.chmod(0o755)
+    await shell.run("context save mine --nsc nsc://op/team/me")
+    shown = await shell.json("context info mine")
+    assert (shown["server"], shown["creds"]) == ("nats://hub:4222", "/keys/me.creds")
+    program.unlink()
+    assert "not installed" in await shell.run("context save other --nsc nsc://op/team/me", status=EXIT_USAGE)
 
 
 async def test_account_reports_backup_and_restore(shell, tmp_path):

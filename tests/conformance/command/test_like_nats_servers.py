@@ -38,6 +38,7 @@ async def test_servers_are_listed_pinged_and_watched(system):
     out = await shell.run(f"server ls {_AS_SYSTEM}")
     assert out.startswith("Server Overview: 1 server\n")
     assert re.search(r"here +.*yes", out)
+    assert "a graph needs a terminal" in await shell.run(f"server ping --graph {_AS_SYSTEM}", status=EXIT_USAGE)
     listed = await shell.json(f"server list 1 --sort conns --reverse {_AS_SYSTEM}")
     assert (listed[0]["server"]["name"], listed[0]["rtt_s"] > 0) == ("here", True)
     assert re.search(
@@ -81,8 +82,12 @@ async def test_requests_and_reports(system):
     assert re.search(r"here: █* \d", await shell.run(f"server report mem {_AS_SYSTEM}"))
     assert "here" in await shell.json(f"server report cpu {_AS_SYSTEM}")
     assert "ok (200)" in await shell.run(f"server report health {_AS_SYSTEM}")
-    for name in ("routes", "gateways", "leafnodes"):
-        assert await shell.run(f"server report {name} {_AS_SYSTEM}") == f"No {name}\n"
+    for line in ("routes --sort subs", "gateways --filter-name x --sort name", "leafnodes --account A"):
+        assert await shell.run(f"server report {line} {_AS_SYSTEM}") == f"No {line.split()[0]}\n"
+    listed = 'server report connections --filter \'conns.name == "jetlake command" && server.name == "here"\''
+    assert (await shell.json(f"{listed} {_AS_SYSTEM}"))[0]["name"] == "jetlake command"
+    assert await shell.json(f"server report conns --sort in-msgs --filter 'conns.cid < 0' {_AS_SYSTEM}") == []
+    assert await shell.run(f"server request connz --filter-user nobody --filter-empty {_AS_SYSTEM}") == ""
     report = f"server report jetstream {_AS_SYSTEM}"
     for options in ("--sort file", "--account A --sort streams", "--host her --sort api"):
         (row,) = await shell.json(f"{report} {options}")
@@ -105,7 +110,7 @@ async def test_commands_to_a_server(system):
     assert printed.result() == "hello\n"
     await shell.run(f"server account purge A --force {_AS_SYSTEM}")
     assert await shell.run("stream ls -n") == ""
-    assert "servers are called nope" in await shell.run(
+    assert "no server has the id or name nope" in await shell.run(
         f"server config reload nope --force {_AS_SYSTEM}", status=EXIT_FAILED
     )
     for line in ("step-down", "peer-remove x"):

@@ -116,6 +116,8 @@ async def test_find_by_expression(orders):
     assert await found('info.num_pending == 5 && config.name == "PULL"', "consumer find ORDERS -n") == ["PULL"]
     assert "2 consumers of 2 on ORDERS" in await orders.run("consumer find ORDERS --idle 0s --created 0s")
     assert "No matching consumers" in await orders.run("consumer find ORDERS --bound --leader x")
+    assert await orders.run("consumer find ORDERS --offline") == "No offline consumers on ORDERS\n"
+    assert "can not be combined" in await orders.run("consumer find ORDERS --offline --pull", status=EXIT_USAGE)
 
 
 async def test_subjects_get_and_view(orders):
@@ -142,6 +144,13 @@ async def test_previews_have_human_units(orders, tmp_path, monkeypatch):
     assert (await orders.json("stream info ORDERS"))["config"]["max_msgs"] == 7
     await orders.run("consumer add ORDERS W --pull --defaults")
     assert await orders.run("consumer edit ORDERS W --wait 1m --dry-run") == "ack_wait: 30s -> 1m\n"
+    edit = "--backoff 1s,90s --max-deliver 5 --dry-run"
+    assert (
+        await orders.run(f"consumer edit ORDERS W {edit}")
+        == "max_deliver: unlimited -> 5\nbackoff: none -> 1s, 1m30s\n"
+    )
+    limits = "stream edit ORDERS --republish-source 'orders.>' --republish-destination 'copy.>' --dry-run"
+    assert await orders.run(limits) == "republish: none -> src orders.>, dest copy.>\n"
     await orders.run("consumer edit ORDERS W --max-outstanding 50 -f")
     assert (await orders.json("consumer info ORDERS W"))["config"]["max_ack_pending"] == 50
 
@@ -193,7 +202,8 @@ async def test_a_name_is_picked_at_a_terminal(orders):
 
 async def test_a_backup_can_refuse_and_leave_out(orders, tmp_path):
     await orders.run("consumer add ORDERS W --pull --defaults")
-    await orders.run(f"stream backup ORDERS {tmp_path / 'b'} --check --no-consumers --no-progress")
+    sizes = "--chunk-size 64KB --window-size 1MB"
+    await orders.run(f"stream backup ORDERS {tmp_path / 'b'} --check --no-consumers --no-progress {sizes}")
     await orders.run("stream rm ORDERS --force")
     await orders.run(f"stream restore {tmp_path / 'b'} --replicas 1 --no-progress")
     assert (await orders.json("stream state ORDERS"))["consumer_count"] == 0

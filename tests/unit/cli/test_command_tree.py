@@ -21,6 +21,7 @@ _WITHOUT_JSON = {
     "jetlake completion",
     "jetlake dashboard",
     "jetlake mcp",
+    "jetlake schema info",
     "jetlake server run",
 }
 

@@ -53,7 +53,9 @@ _SORTS = {
 
 @report.command("connections", example="jetlake account report connections --sort in-msgs")
 @click.option("--sort", type=click.Choice([*_SORTS, "uptime"]), default="subs", show_default=True, help="Sort by this.")
-@click.option("--top", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Most connections.")
+@click.option(
+    "--top", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Maximum number of connections."
+)
 @click.option("--subject", metavar="SUBJECT", help="Only connections with a subscription that matches.")
 @json_option
 @command
@@ -202,7 +204,12 @@ def _backups(folder: str) -> list[Path]:
 
 
 @click.command("tls", cls=SharedCommand, example="jetlake account tls --expire-warn 14d")
-@click.option("--expire-warn", type=DURATION, metavar="DURATION", help="Exit with 1 when it expires within this time.")
+@click.option(
+    "--expire-warn",
+    type=DURATION,
+    metavar="DURATION",
+    help="Exit with 1 when the certificate expires within this time.",
+)
 @click.option("--pem/--no-pem", default=True, help="Also print the certificate.")
 @json_option
 @command

@@ -63,7 +63,25 @@ Work = Callable[["Client", int, "Callable[[int], None]"], Awaitable[int]]
 """What a client does: given its connection, its number of messages and a progress, the messages it has done."""
 
 
-@click.group(cls=SharedGroup)
+class _BenchGroup(SharedGroup):
+    group_class = SharedGroup
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Answer `bench SUBJECT`, as early versions of `nats` had it, with the commands of today."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            subject = args[0]
+            ways = (
+                f"jetlake bench pub {subject}",
+                f"jetlake bench sub {subject}",
+                f"jetlake bench js pub sync {subject}",
+            )
+            raise click.UsageError(f"{subject!r} is no benchmark. For this subject: {', '.join(ways)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_BenchGroup)
 def bench() -> None:
     """Measure publishing, subscribing, requests, JetStream and key-value buckets.
 
@@ -527,19 +545,31 @@ async def _held(js: JetStream, stream: str) -> Stream:
 @_options(
     _stream,
     click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="Read only these subjects."),
+    click.option(
+        "--batch",
+        default=1000,
+        show_default=True,
+        type=click.IntRange(1),
+        metavar="N",
+        help="Maximum messages requested ahead.",
+    ),
+    _purge,
 )
-async def ordered(plan: Plan, stream: str, filters: tuple[str, ...]) -> None:
+async def ordered(plan: Plan, stream: str, filters: tuple[str, ...], batch: int, purge: bool) -> None:
     """Read a stream in order, without acknowledgements; each client reads all messages."""
+    if purge:
+        async with plan.session.jetstream() as js:
+            await (await _held(js, stream)).purge()
 
     async def work(client: Client, _count: int, advance: Callable[[int], None]) -> int:
         handle = await _held(plan.session.jetstream_of(client), stream)
         left = plan.msgs
-        async for batch in handle.ordered(filter_subjects=filters or None).batches():
-            left -= len(batch)
-            advance(len(batch))
+        async for received in handle.ordered(filter_subjects=filters or None).consume(max_messages=batch).batches():
+            left -= len(received)
+            advance(len(received))
             if plan.sleep_s:
-                await asyncio.sleep(plan.sleep_s * len(batch))
-            if left <= 0 or batch[-1].metadata.pending == 0:
+                await asyncio.sleep(plan.sleep_s * len(received))
+            if left <= 0 or received[-1].metadata.pending == 0:
                 break
         return plan.msgs - max(left, 0)
 
@@ -751,7 +781,7 @@ async def kv_put(
         show_default=True,
         type=click.IntRange(0),
         metavar="N",
-        help="Get random keys below N; 0 for one after the other.",
+        help="Get random keys below N; 0 for keys in order.",
     ),
 )
 async def kv_get(plan: Plan, bucket: str, randomize: int) -> None:

@@ -66,17 +66,29 @@ async def next_message(
 @click.option("--ack/--no-ack", default=True, help="Acknowledge each message.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
+@click.option("--deliver-group", metavar="GROUP", help="Queue group of a push consumer.  [default: the consumer's]")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @json_option
 @command
 async def subscribe(
-    session: Session, stream: str, name: str, ack: bool, count: int | None, group: str | None, raw: bool, as_json: bool
+    session: Session,
+    stream: str,
+    name: str,
+    ack: bool,
+    count: int | None,
+    group: str | None,
+    deliver_group: str | None,
+    raw: bool,
+    as_json: bool,
 ) -> None:
     """Read from consumer NAME on STREAM until Ctrl-C."""
     async with await session.connect(stay=True) as client:
         js = session.jetstream_of(client)
         info = await (await js.stream(stream)).consumer_info(name)
         acknowledge = ack and info.config.ack_policy != "none"
+        if deliver_group not in (None, info.config.deliver_group):
+            has = f"has the queue group {info.config.deliver_group!r}" if info.config.deliver_group else "has none"
+            raise SubscribeMismatchError(f"--deliver-group {deliver_group}: consumer {stream} > {name} {has}")
         if info.config.deliver_subject:
             if info.push_bound and not info.config.deliver_group:
                 raise SubscribeMismatchError(f"consumer {stream} > {name} already has a subscriber")
@@ -118,7 +130,7 @@ def _print_message(message: Message, raw: bool, as_json: bool) -> None:
         return
     if not raw:
         click.echo(
-            f"[{time.strftime('%H:%M:%S')}] subj: {message.subject} / tries: {place.delivered} / "
+            f"[{time.strftime('%H:%M:%S')}] subj: {output.printable(message.subject)} / tries: {place.delivered} / "
             f"cons seq: {place.consumer_seq} / str seq: {place.stream_seq} / pending: {place.pending:,}\n"
         )
     print_content(message, raw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -20,6 +20,11 @@ from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.cli.values import DURATION
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.times import parse_time
+from jetlake.model.replies import ConsumerListReply
+from jetlake.model.requests import ConsumerListRequest
+
+if TYPE_CHECKING:
+    from jetlake.client import JetStream
 
 stream_argument = click.argument("stream", required=False, shell_complete=stream_names)
 name_argument = click.argument("name", required=False, shell_complete=consumer_names)
@@ -67,41 +72,82 @@ def _position(consumer_seq: int, stream_seq: int) -> str:
     return f"Consumer sequence: {consumer_seq:,} Stream sequence: {stream_seq:,}"
 
 
+_CONDITIONS = {
+    "pull": click.option("--pull", is_flag=True, default=None, help="Pull consumers."),
+    "push": click.option("--push", is_flag=True, default=None, help="Push consumers."),
+    "bound": click.option(
+        "--bound", is_flag=True, default=None, help="Push consumers with a subscriber, pull ones with a waiting pull."
+    ),
+    "waiting": click.option(
+        "--waiting", type=click.IntRange(0), metavar="N", help="Consumers with at most N waiting pulls."
+    ),
+    "ack_pending": click.option(
+        "--ack-pending", type=click.IntRange(0), metavar="N", help="At most N messages that await an ack."
+    ),
+    "pending": click.option(
+        "--pending", type=click.IntRange(0), metavar="N", help="At most N messages that are not delivered."
+    ),
+    "idle": click.option("--idle", type=DURATION, help="Consumers without a delivery for this long."),
+    "created": click.option("--created", type=DURATION, help="Consumers created longer ago than this."),
+    "replicas": click.option(
+        "--replicas", type=click.IntRange(0), metavar="N", help="Consumers with at most N replicas."
+    ),
+    "leader": click.option("--leader", metavar="SERVER", help="Consumers that this server of a cluster leads."),
+    "pinned": click.option(
+        "--pinned", is_flag=True, default=None, help="Consumers whose groups all have a pinned client."
+    ),
+    "expression": click.option(
+        "--expression", metavar="EXPRESSION", help="Consumers for which this holds, such as: info.num_pending > 10"
+    ),
+}
+"""The options of `find`; `cluster balance` takes some of them."""
+
+
+def _conditions(*names: str) -> Callable[[Any], Any]:
+    """Add options by which consumers are chosen to a command."""
+
+    def decorate(function: Any) -> Any:
+        for name in reversed(names):
+            function = _CONDITIONS[name](function)
+        return function
+
+    return decorate
+
+
 @click.command("find", cls=SharedCommand, example="jetlake consumer find ORDERS --idle 1d")
 @stream_argument
-@click.option("--pull", is_flag=True, default=None, help="Pull consumers.")
-@click.option("--push", is_flag=True, default=None, help="Push consumers.")
-@click.option(
-    "--bound", is_flag=True, default=None, help="Push consumers with a subscriber, pull ones with a waiting pull."
-)
-@click.option("--waiting", type=click.IntRange(0), metavar="N", help="Consumers with at most N waiting pulls.")
-@click.option("--ack-pending", type=click.IntRange(0), metavar="N", help="At most N messages that await an ack.")
-@click.option("--pending", type=click.IntRange(0), metavar="N", help="At most N messages that are not delivered.")
-@click.option("--idle", type=DURATION, help="Consumers without a delivery for this long.")
-@click.option("--created", type=DURATION, help="Consumers created longer ago than this.")
-@click.option("--replicas", type=click.IntRange(0), metavar="N", help="Consumers with at most N replicas.")
-@click.option("--leader", metavar="SERVER", help="Consumers that this server of a cluster leads.")
-@click.option("--pinned", is_flag=True, default=None, help="Consumers all of whose groups have a pinned client.")
-@click.option(
-    "--expression", metavar="EXPRESSION", help="Consumers for which this holds, such as: info.num_pending > 10"
-)
+@_conditions(*_CONDITIONS)
+@click.option("--offline", is_flag=True, help="List only consumers that their cluster can't run, and why.")
 @click.option("--invert", is_flag=True, help="List the consumers that do not match instead.")
 @click.option("-n", "--names", "names_only", is_flag=True, help="Print only names.")
 @json_option
 @command
 async def find(
-    session: Session, stream: str | None, invert: bool, names_only: bool, as_json: bool, **wanted: Any
+    session: Session,
+    stream: str | None,
+    offline: bool,
+    invert: bool,
+    names_only: bool,
+    as_json: bool,
+    **wanted: Any,
 ) -> None:
     """List the consumers of STREAM that match all of the options.
 
     An expression compares fields of a consumer's info and configuration, as its JSON names them:
     'info.num_pending > 10 && config.ack_policy == "explicit"'.
     """
-    tests = _tests({name: value for name, value in wanted.items() if value is not None})
-    if not tests:
+    tests = _tests(wanted)
+    if not tests and not offline:
         fail("no condition given; use an option such as --idle 1d", EXIT_USAGE)
+    if tests and offline:
+        fail(
+            "--offline can not be combined with other conditions: nothing else is known of these consumers", EXIT_USAGE
+        )
     async with session.jetstream() as js:
         stream = await chosen_stream(js, stream)
+        if offline:
+            _print_offline(stream, await _offline(js, stream), names_only, as_json)
+            return
         infos = await (await js.stream(stream)).consumers()
     found = [info for info in infos if all(fits(info) for fits in tests) is not invert]
     if names_only:
@@ -130,8 +176,40 @@ async def find(
         )
 
 
+async def _offline(js: JetStream, stream: str) -> dict[str, str]:
+    """Return the consumers that the list of a stream names without an info, and why."""
+    found: dict[str, str] = {}
+
+    def items(page: ConsumerListReply) -> tuple[ConsumerInfo, ...]:
+        found.update(page.offline)
+        return page.consumers
+
+    await js.api.list_all(
+        ConsumerListReply,
+        "CONSUMER.LIST",
+        stream,
+        request=lambda offset: ConsumerListRequest(offset=offset),
+        items=items,
+    )
+    return found
+
+
+def _print_offline(stream: str, found: dict[str, str], names_only: bool, as_json: bool) -> None:
+    if names_only:
+        output.print_names(sorted(found), as_json)
+    elif as_json:
+        output.print_json(found)
+    elif not found:
+        click.echo(f"No offline consumers on {stream}")
+    else:
+        output.print_table(
+            f"Offline consumers of {stream}", ["Name", "Reason"], [list(row) for row in sorted(found.items())]
+        )
+
+
 def _tests(wanted: dict[str, Any]) -> list[Callable[[ConsumerInfo], bool]]:
-    """Make one function for each condition, by the name of its option."""
+    """Make one function for each option that was given."""
+    wanted = {name: value for name, value in wanted.items() if value is not None}
     now_ns = time.time_ns()
 
     def idle(info: ConsumerInfo) -> bool:
@@ -242,19 +320,19 @@ async def step_down(
 
 @cluster.command("balance", example="jetlake consumer cluster balance ORDERS --force")
 @stream_argument
-@click.option("--pull", "kind", flag_value="pull", help="Only pull consumers.")
-@click.option("--push", "kind", flag_value="push", help="Only push consumers.")
+@_conditions("pull", "push", "bound", "idle", "created")
 @force_option
 @json_option
 @command
-async def balance(session: Session, stream: str | None, kind: str | None, force: bool, as_json: bool) -> None:
-    """Spread the leaders of the consumers of STREAM over the servers that hold them."""
+async def balance(session: Session, stream: str | None, force: bool, as_json: bool, **wanted: Any) -> None:
+    """Spread the leaders of the consumers of STREAM, or of those that match, over the servers that hold them."""
+    tests = _tests(wanted)
     async with await session.connect() as client:
         require_cluster(client)
         js = session.jetstream_of(client)
         stream = await chosen_stream(js, stream)
         infos = [info for info in await (await js.stream(stream)).consumers() if info.cluster and info.cluster.replicas]
-        infos = [info for info in infos if kind in (None, "push" if info.config.deliver_subject else "pull")]
+        infos = [info for info in infos if all(fits(info) for fits in tests)]
         confirm(f"Balance the leaders of {output.plural(len(infos), 'consumer')}?", force)
         subjects = {info.name: f"{js.api.prefix}.CONSUMER.LEADER.STEPDOWN.{stream}.{info.name}" for info in infos}
         clusters = {info.name: info.cluster for info in infos if info.cluster is not None}

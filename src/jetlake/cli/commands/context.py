@@ -36,6 +36,11 @@ def context() -> None:
 
 _description = click.option("--description", metavar="TEXT", help="Description in the list of contexts.")
 _select = click.option("--select", "use", is_flag=True, help="Use it by default.")
+_nsc = click.option(
+    "--nsc",
+    metavar="NSC://OPERATOR/ACCOUNT/USER",
+    help="Save the servers and credentials that the program nsc has for this user.",
+)
 _name = click.argument("name", required=False, shell_complete=context_names)
 _connect = click.option("--connect", "connects", is_flag=True, help="Also connect with it.")
 
@@ -44,21 +49,34 @@ _connect = click.option("--connect", "connects", is_flag=True, help="Also connec
 @click.argument("name")
 @_description
 @_select
+@_nsc
 @json_option
 @pass_session
-def save(session: Session, name: str, description: str | None, use: bool, as_json: bool) -> None:
+def save(session: Session, name: str, description: str | None, use: bool, nsc: str | None, as_json: bool) -> None:
     """Save the options and environment variables as NAME: jetlake -s nats://host:4222 --user me context save prod.
 
     Settings of a context that exists are kept unless an option replaces them.
     """
-    _save(session, name, description, use, as_json, contexts.load_context(name) if name in contexts.names() else None)
+    base = contexts.load_context(name) if name in contexts.names() else None
+    _save(session, name, description, use, nsc, as_json, base)
 
 
 def _save(
-    session: Session, name: str, description: str | None, use: bool, as_json: bool, base: contexts.Target | None
+    session: Session,
+    name: str,
+    description: str | None,
+    use: bool,
+    nsc: str | None,
+    as_json: bool,
+    base: contexts.Target | None,
 ) -> None:
     def write() -> Path:
         target = session.typed_onto(base) if base is not None else session.target
+        if nsc:
+            from jetlake.client.settings.saved_context import ask_nsc
+
+            servers, creds = ask_nsc(nsc)
+            target = target.with_settings({"server": servers, "creds": creds})
         if description is not None:
             target = msgspec.structs.replace(target, description=description)
         return contexts.save_context(name, target)
@@ -74,13 +92,16 @@ def _save(
 @click.argument("name")
 @_description
 @_select
+@_nsc
 @json_option
 @pass_session
-def copy(session: Session, source: str, name: str, description: str | None, use: bool, as_json: bool) -> None:
+def copy(
+    session: Session, source: str, name: str, description: str | None, use: bool, nsc: str | None, as_json: bool
+) -> None:
     """Copy context SOURCE to NAME; options replace its settings."""
     if name in contexts.names():
         fail(f"context {name} already exists. Delete it: jetlake context rm {name}", EXIT_USAGE)
-    _save(session, name, description, use, as_json, guarded(lambda: contexts.load_context(source), session))
+    _save(session, name, description, use, nsc, as_json, guarded(lambda: contexts.load_context(source), session))
 
 
 @context.command("edit", example="jetlake context edit prod")

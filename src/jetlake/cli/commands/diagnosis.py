@@ -1,13 +1,13 @@
-"""`jetlake trace`, `latency`, `traffic`, `top`, `cheat` and `audit`: where messages go, how fast, who sends them."""
+"""`jetlake trace`, `latency`, `traffic`, `top` and `cheat`: where messages go, how fast, who sends them."""
 
 from __future__ import annotations
 
 import asyncio
-import io
+import socket
 import sys
 import time
-import zipfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,18 @@ import msgspec
 from jetlake.cli import output
 from jetlake.cli.command_table import COMMANDS
 from jetlake.cli.message_content import headers_of, headers_option
-from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option, raise_refused
-from jetlake.cli.shared_options import SharedCommand, SharedGroup
-from jetlake.cli.system import ask_servers, collect
+from jetlake.cli.session import (
+    EXIT_USAGE,
+    Session,
+    command,
+    fail,
+    guarded,
+    json_option,
+    raise_refused,
+    session_of,
+)
+from jetlake.cli.shared_options import SharedCommand
+from jetlake.cli.system import collect
 from jetlake.cli.values import WAIT
 from jetlake.errors import JetlakeError
 from jetlake.model.encoding.times import parse_time
@@ -67,7 +76,7 @@ async def trace(
                         events.append(msgspec.json.decode((await anext(aiter(reports))).data))
                     wait_s = _QUIET_S
     if not events:
-        raise JetlakeError("no trace came; the server must be nats-server 2.11, or jetlake")
+        raise JetlakeError("the server sent no trace; it must be jetlake, or nats-server 2.11 or later")
     if as_json:
         output.print_json(events)
         return
@@ -262,7 +271,13 @@ _TRAFFIC = (
 @click.command(cls=SharedCommand, example="jetlake top s1 --sort msgs_to --user sys --password secret")
 @click.argument("name", required=False)
 @click.option(
-    "-n", "--conns", type=click.IntRange(1), default=1024, show_default=True, metavar="N", help="Most connections."
+    "-n",
+    "--conns",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of connections.",
 )
 @click.option("-d", "--interval", type=WAIT, default="1s", show_default=True, help="Time between two views.")
 @click.option(
@@ -275,14 +290,33 @@ _TRAFFIC = (
     help="Sort clients by this.",
 )
 @click.option("-r", "--max-refresh", type=click.IntRange(0), default=0, metavar="N", help="Stop after N views.")
+@click.option("--lookup", is_flag=True, help="Show the names of the clients' machines, as DNS knows them.")
+@click.option("-b", "--raw", is_flag=True, help="Print numbers and bytes as they are.")
+@click.option("--subs", is_flag=True, help="Also show the subjects of the subscriptions.")
+@click.option("-o", "--output", "file", metavar="FILE", help="Write the first view to this file, and stop.")
+@click.option(
+    "-l", "--delimiter", default=",", show_default=True, metavar="TEXT", help="What separates columns in FILE."
+)
 @json_option
 @command
 async def top(
-    session: Session, name: str | None, conns: int, interval: float, sort: str, max_refresh: int, as_json: bool
+    session: Session,
+    name: str | None,
+    conns: int,
+    interval: float,
+    sort: str,
+    max_refresh: int,
+    lookup: bool,
+    raw: bool,
+    subs: bool,
+    file: str | None,
+    delimiter: str,
+    as_json: bool,
 ) -> None:
     """Watch the clients of server NAME, or of all servers, until Ctrl-C; for users of the system account."""
-    body = {"sort": sort, "limit": conns, "auth": True}
+    body = {"sort": sort, "limit": conns, "auth": True, "subscriptions": subs}
     before: dict[tuple[str, int], tuple[int, int]] = {}
+    hosts: dict[str, str] = {}
     views, last = 0, time.monotonic()
     async with await session.connect(stay=True) as client:
         while True:
@@ -291,7 +325,19 @@ async def top(
             if not found:
                 raise JetlakeError(f"server {name} does not answer. List servers: jetlake server ls")
             passed, last = max(time.monotonic() - last, 1e-3), time.monotonic()
-            _show_top(found, before, passed if views else 0, as_json)
+            if lookup:
+                await _look_up(
+                    hosts, {each.get("ip", "") for one in found for each in one["data"].get("connections") or ()}
+                )
+            if as_json:
+                click.echo(msgspec.json.encode(found))
+            else:
+                rows = _top_rows(found, before, passed if views else 0, hosts, is_raw=raw or file is not None)
+                if file is not None:
+                    await asyncio.to_thread(_write, file, _delimited([_TOP_COLUMNS, *rows], delimiter, subs))
+                    click.echo(f"Wrote {output.plural(len(rows), 'connection')} to {file}")
+                    return
+                _show_top(", ".join(one["server"]["name"] for one in found), rows, subs)
             views += 1
             if views == max_refresh:
                 return
@@ -300,16 +346,33 @@ async def top(
 
 _TOP_COLUMNS = (
     *("Host", "Cid", "Name", "Account", "Subs", "Pending", "Msgs To", "Msgs From"),
-    *("To / s", "From / s", "Lang", "Version", "Uptime"),
+    *("To / s", "From / s", "Lang", "Version", "Uptime", "Subscriptions"),
 )
 
 
-def _show_top(
-    found: list[dict[str, Any]], before: dict[tuple[str, int], tuple[int, int]], passed_s: float, as_json: bool
-) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode(found))
-        return
+async def _look_up(hosts: dict[str, str], addresses: set[str]) -> None:
+    """Add the names of addresses; of one without a name, the address itself."""
+
+    def name_of(address: str) -> str:
+        try:
+            return socket.gethostbyaddr(address)[0]
+        except OSError:
+            return address
+
+    fresh = sorted(addresses - hosts.keys())
+    found = await asyncio.gather(*(asyncio.to_thread(name_of, address) for address in fresh))
+    hosts.update(zip(fresh, found, strict=True))
+
+
+def _top_rows(
+    found: list[dict[str, Any]],
+    before: dict[tuple[str, int], tuple[int, int]],
+    passed_s: float,
+    hosts: dict[str, str],
+    *,
+    is_raw: bool,
+) -> list[list[str]]:
+    count, size = (str, str) if is_raw else (output.count, output.size)
     rows = []
     for one in found:
         for each in one["data"].get("connections") or ():
@@ -317,30 +380,42 @@ def _show_top(
             now = (each.get("out_msgs", 0), each.get("in_msgs", 0))
             old = before.get(key, now)
             before[key] = now
-            rates = [f"{(new - past) / passed_s:,.0f}" if passed_s else "" for new, past in zip(now, old, strict=True)]
+            rates = [
+                count(round((new - past) / passed_s)) if passed_s else "" for new, past in zip(now, old, strict=True)
+            ]
+            address = each.get("ip", "")
             rows.append(
                 [
-                    f"{each.get('ip', '')}:{each.get('port', '')}",
-                    each["cid"],
+                    f"{hosts.get(address, address)}:{each.get('port', '')}",
+                    str(each["cid"]),
                     each.get("name", ""),
                     each.get("account", ""),
-                    output.count(each.get("subscriptions", 0)),
-                    output.size(each.get("pending_bytes", 0)),
-                    output.count(now[0]),
-                    output.count(now[1]),
+                    count(each.get("subscriptions", 0)),
+                    size(each.get("pending_bytes", 0)),
+                    count(now[0]),
+                    count(now[1]),
                     *rates,
                     each.get("lang", ""),
                     each.get("version", ""),
                     each.get("uptime", ""),
+                    " ".join(each.get("subscriptions_list") or ()),
                 ]
             )
+    return rows
+
+
+def _delimited(rows: Sequence[Sequence[str]], delimiter: str, subs: bool) -> bytes:
+    shown = (row if subs else row[:-1] for row in rows)
+    return "".join(f"{delimiter.join(map(output.printable, row))}\n" for row in shown).encode()
+
+
+def _show_top(names: str, rows: list[list[str]], subs: bool) -> None:
     if sys.stdout.isatty():
         click.clear()
-    names = ", ".join(one["server"]["name"] for one in found)
     output.print_table(
         f"{output.plural(len(rows), 'connection')} of {names}",
-        _TOP_COLUMNS,
-        rows,
+        _TOP_COLUMNS if subs else _TOP_COLUMNS[:-1],
+        rows if subs else [row[:-1] for row in rows],
         numbers=[1, 4, 5, 6, 7, 8, 9],
         spare=[11, 10, 12, 3, 5],
     )
@@ -349,9 +424,10 @@ def _show_top(
 @click.command(cls=SharedCommand, example="jetlake cheat kv")
 @click.argument("topic", required=False)
 @click.option("--sections", is_flag=True, help="List the topics.")
+@click.option("--save", "folder", type=click.Path(file_okay=False), help="Write a file for each topic to this folder.")
 @json_option
 @click.pass_context
-def cheat(ctx: click.Context, topic: str | None, sections: bool, as_json: bool) -> None:
+def cheat(ctx: click.Context, topic: str | None, sections: bool, folder: str | None, as_json: bool) -> None:
     """Print examples of all commands, or of the commands of TOPIC, such as kv."""
     topics = [name for name in sorted(COMMANDS) if topic in (None, name)]
     if not topics:
@@ -367,17 +443,34 @@ def cheat(ctx: click.Context, topic: str | None, sections: bool, as_json: bool) 
             made = root.get_command(ctx, name)
             if made is not None:
                 found[name] = list(_examples(ctx, made))
+    if folder is not None:
+        guarded(lambda: _save_examples(Path(folder), found), session_of(ctx))
     if as_json:
         output.print_json({name: [line for _, line in lines] for name, lines in found.items() if lines})
         return
+    if folder is not None:
+        click.echo(f"Wrote {output.plural(sum(map(bool, found.values())), 'topic')} to {folder}")
+        return
     for name, lines in found.items():
         for text, line in lines:
-            click.echo(f"# {text}\n{line}\n")
+            click.echo(_example(text, line))
         if not lines and topic:
             click.echo(f"jetlake {name} --help")
 
 
-def _examples(ctx: click.Context, made: click.Command) -> Any:
+def _example(text: str, line: str) -> str:
+    return f"# {text}\n{line}\n"
+
+
+def _save_examples(folder: Path, found: dict[str, list[tuple[str, str]]]) -> None:
+    """Write the examples in the form that the program `cheat` reads: a file for each topic."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in found.items():
+        if lines:
+            (folder / name).write_text("\n".join(_example(text, line) for text, line in lines))
+
+
+def _examples(ctx: click.Context, made: click.Command) -> Iterator[tuple[str, str]]:
     """Yield what each command does and its example."""
     if getattr(made, "example", ""):
         yield made.get_short_help_str(100).rstrip("."), str(getattr(made, "example", ""))
@@ -386,111 +479,3 @@ def _examples(ctx: click.Context, made: click.Command) -> Any:
             inner = made.get_command(ctx, name)
             if inner is not None:
                 yield from _examples(ctx, inner)
-
-
-@click.group(cls=SharedGroup)
-def audit() -> None:
-    """Collect the reports of all servers in an archive, and check them for problems."""
-
-
-_REPORTS = ("VARZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "SUBSZ", "JSZ", "ACCOUNTZ", "HEALTHZ")
-
-
-@audit.command("gather", example="jetlake audit gather --output audit.zip --user sys --password secret")
-@click.option(
-    "-o", "--output", "file", default="audit.zip", show_default=True, metavar="FILE", help="The archive to write."
-)
-@force_option
-@json_option
-@command
-async def gather(session: Session, file: str, force: bool, as_json: bool) -> None:
-    """Write what all servers report to a ZIP archive; for users of the system account."""
-    if await asyncio.to_thread(Path(file).exists):
-        confirm(f"Overwrite {file}?", force)
-    packed = io.BytesIO()
-    names: list[str] = []
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for report in _REPORTS:
-            body: dict[str, Any] = {"details": True} if report == "HEALTHZ" else {}
-            if report == "JSZ":
-                body = {"accounts": True, "streams": True, "consumer": True, "config": True}
-            for answer in await ask_servers(session, report, body):
-                names.append(f"{answer['server']['name']}/{report.lower()}.json")
-                archive.writestr(names[-1], msgspec.json.format(msgspec.json.encode(answer), indent=2))
-    await asyncio.to_thread(_write, file, packed.getvalue())
-    output.tell(f"Wrote {output.plural(len(names), 'report')} to {file}", {"file": file, "reports": names}, as_json)
-
-
-@audit.command("analyze", example="jetlake audit analyze audit.zip")
-@click.argument("archive", type=click.Path(dir_okay=False))
-@json_option
-def analyze(archive: str, as_json: bool) -> None:
-    """Check an ARCHIVE of gather for problems; exits with 1 when a check fails."""
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            answers = {name: msgspec.json.decode(opened.read(name)) for name in opened.namelist()}
-    except OSError as error:
-        fail(f"{archive}: {error.strerror}")
-    except (zipfile.BadZipFile, msgspec.DecodeError) as error:
-        fail(f"{archive} is not an archive of `jetlake audit gather`: {error}")
-    found = [(name, _faults(name.rpartition("/")[2].removesuffix(".json"), one)) for name, one in answers.items()]
-    faults = [f"{name.partition('/')[0]}: {text}" for name, texts in found for text in texts]
-    versions = {one["server"].get("ver", "") for one in answers.values()}
-    if len(versions) > 1:
-        faults.append(f"servers have different versions: {', '.join(sorted(versions))}")
-    if as_json:
-        output.print_json({"reports": len(answers), "faults": faults})
-    else:
-        for text in faults:
-            click.echo(f"FAIL {output.printable(text)}")
-        click.echo(f"{output.plural(len(answers), 'report')} checked, {output.plural(len(faults), 'fault')} found")
-    if faults:
-        raise SystemExit(1)
-
-
-_CHECKS = (
-    ("healthz", "Server Health", "/healthz of every server says ok"),
-    ("varz", "Slow Consumers", "No client was disconnected for reading too slowly"),
-    ("varz", "JetStream Usage", "Storage and memory are below 90 % of their limits"),
-    ("jsz", "Replicas", "Replicas of streams are online and current"),
-    ("jsz", "Lost Messages", "No stream has lost messages"),
-    ("varz", "Versions", "All servers have the same version"),
-)
-"""What `analyze` looks for: the report, a name, and what should hold."""
-
-
-@audit.command("checks", example="jetlake audit checks")
-@json_option
-def checks(as_json: bool) -> None:
-    """List what `jetlake audit analyze` looks for."""
-    if as_json:
-        output.print_json([dict(zip(("report", "name", "holds"), check, strict=True)) for check in _CHECKS])
-        return
-    output.print_table("Audit Checks", ["Report", "Check", "What should hold"], [list(check) for check in _CHECKS])
-
-
-def _faults(report: str, answer: dict[str, Any]) -> list[str]:
-    """List what is wrong in one report."""
-    data = answer.get("data") or {}
-    found: list[str] = []
-    if report == "healthz" and data.get("status") != "ok":
-        found.append(f"not healthy: {data.get('error') or data.get('status')}")
-    if report == "varz":
-        if data.get("slow_consumers"):
-            found.append(output.plural(data["slow_consumers"], "slow consumer"))
-        usage, config = data.get("jetstream", {}).get("stats") or {}, data.get("jetstream", {}).get("config") or {}
-        for field, limit in (("storage", "max_storage"), ("memory", "max_memory")):
-            if config.get(limit, 0) > 0 and usage.get(field, 0) > 0.9 * config[limit]:
-                found.append(f"JetStream {field} is {usage[field] * 100 // config[limit]} % full")
-    if report == "jsz":
-        for account in data.get("account_details") or ():
-            for stream in account.get("stream_detail") or ():
-                cluster = stream.get("cluster") or {}
-                found += [
-                    f"stream {stream['name']} replica {peer['name']} is {peer.get('lag', 0):,} operations behind"
-                    for peer in cluster.get("replicas") or ()
-                    if peer.get("offline") or not peer.get("current", True)
-                ]
-                if (stream.get("state") or {}).get("lost"):
-                    found.append(f"stream {stream['name']} has lost messages")
-    return found

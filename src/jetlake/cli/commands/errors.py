@@ -20,7 +20,7 @@ def errors() -> None:
 @errors.command("ls", example="jetlake errors ls consumer")
 @click.argument("match", required=False)
 @click.argument("sort", type=click.Choice(["code", "http", "description"]), default="code")
-@click.option("-R", "--reverse", is_flag=True, help="In the opposite order.")
+@click.option("-R", "--reverse", is_flag=True, help="Reverse the order.")
 @json_option
 def list_errors(match: str | None, sort: str, reverse: bool, as_json: bool) -> None:
     """List the errors whose code or description matches MATCH, a regular expression."""

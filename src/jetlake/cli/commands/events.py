@@ -29,6 +29,8 @@ _OF_SERVER = (
 _API_AUDIT = "$JS.EVENT.ADVISORY.API"
 # Fields that a line has no room for, or has in front.
 _LEFT_OUT = frozenset({"type", "id", "timestamp", "request", "response", "server", "client"})
+_SHORT = ("stream", "consumer", "action", "reason")
+"""The fields of a line with `--short`."""
 _WAITING_MAX = 1024
 
 
@@ -41,8 +43,10 @@ _WAITING_MAX = 1024
 @click.option("--js-metric", "metrics", is_flag=True, help="Ack samples.")
 @click.option("--audit", is_flag=True, help="Requests of the JetStream API.")
 @click.option("--srv-advisory", "of_server", is_flag=True, help="Connections and servers; for the system account.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Advisories, ack samples, connections and servers.")
+@click.option("--short", is_flag=True, help="Print only the time, the kind, and the stream, consumer or client.")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Messages on this subject.")
-@click.option("--filter", "pattern", metavar="REGEX", help="Only events whose JSON contains this text.")
+@click.option("--filter", "pattern", metavar="REGEX", help="Only events whose JSON matches.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N events.")
 @json_option
 @click.pass_context
@@ -59,6 +63,8 @@ async def _watch(
     metrics: bool,
     audit: bool,
     of_server: bool,
+    everything: bool,
+    short: bool,
     subjects: tuple[str, ...],
     pattern: str | None,
     count: int | None,
@@ -66,8 +72,8 @@ async def _watch(
 ) -> None:
     wanted = [
         *([_ADVISORIES] if advisories else [_API_AUDIT] if audit else []),
-        *([_METRICS] if metrics else []),
-        *(_OF_SERVER if of_server else []),
+        *([_METRICS] if metrics or everything else []),
+        *(_OF_SERVER if of_server or everything else []),
         *subjects,
     ]
     if not wanted:
@@ -88,10 +94,10 @@ async def _watch(
             message = await waiting.get()
             if fits.search(message.data) and (audit or not message.subject.startswith(_API_AUDIT)):
                 number += 1
-                click.echo(message.data if as_json else _line(message))
+                click.echo(message.data if as_json else _line(message, short))
 
 
-def _line(message: Message) -> str:
+def _line(message: Message, short: bool) -> str:
     """Write an event as one line: when, what, and its facts."""
     try:
         event = msgspec.json.decode(message.data)
@@ -102,6 +108,8 @@ def _line(message: Message) -> str:
     kind = str(event.get("type", message.subject)).rpartition(".")[2]
     client = event.get("client")
     facts = [(key, value) for key, value in event.items() if key not in _LEFT_OUT and value not in (None, "")]
+    if short:
+        facts = [(key, value) for key, value in facts if key in _SHORT]
     if isinstance(client, dict):
         facts += [(f"client {key}", client[key]) for key in ("name", "user", "host") if client.get(key)]
     told = ", ".join(f"{key.replace('_', ' ')} {_text(value)}" for key, value in facts)

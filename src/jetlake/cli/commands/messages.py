@@ -122,7 +122,7 @@ async def pub(
     if key:
         fail("--key is a column of the file of --from", EXIT_USAGE)
     if subject is None:
-        fail("Missing argument SUBJECT; only rows of --from bring their own", EXIT_USAGE)
+        fail("SUBJECT is missing; only the rows of --from can have their own", EXIT_USAGE)
     if (jetstream or atomic) and reply:
         fail("--jetstream and --reply are mutually exclusive: the stream replies to this command", EXIT_USAGE)
     if atomic and not count:

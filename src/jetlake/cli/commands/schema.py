@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
+from jetlake.cli.commands.api_schemas import API_SCHEMA_COMMANDS
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_FAILED, Session, command, json_option
 from jetlake.cli.shared_options import SharedGroup
@@ -24,7 +25,7 @@ _SHOWN_MAX = 10
 
 @click.group(cls=SharedGroup)
 def schema() -> None:
-    """Keep schemas of payloads, and check messages against them.
+    """Keep schemas of payloads, and check messages against them; show the schemas of the JetStream API.
 
     A schema belongs to a stream and a subject, which may be a pattern; the most specific pattern applies. Schemas are
     stored in the key-value bucket "schemas", which any client can read: each key is a schema, each revision a version.
@@ -205,3 +206,7 @@ async def _check_messages(js: JetStream, stream: str, subject: str, as_json: boo
         click.echo(f"Checked {output.plural(checked, 'message')}: {misfits} do not fit{more}")
     if misfits:
         raise SystemExit(EXIT_FAILED)
+
+
+for _command in API_SCHEMA_COMMANDS:
+    schema.add_command(_command)

@@ -16,8 +16,9 @@ from jetlake.cli.commands.consumer import print_report as print_consumers
 from jetlake.cli.commands.local_server import run
 from jetlake.cli.commands.server_check import check
 from jetlake.cli.commands.server_reports import REPORT_COMMANDS, filter_of, server_filters
-from jetlake.cli.commands.servers import SERVER_COMMANDS
+from jetlake.cli.commands.servers import SERVER_COMMANDS, compact_option, shown_names
 from jetlake.cli.commands.stream import print_report as print_streams
+from jetlake.cli.expressions import compile_expression
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option, pass_session
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.cli.system import ask_servers
@@ -88,10 +89,21 @@ async def _report(session: Session, as_json: bool) -> None:
         print_consumers(consumers)
 
 
+_CONNECTION_SORTS = {
+    **{name: name for name in ("cid", "subs", "pending", "idle", "uptime")},
+    "in-msgs": "msgs_from",
+    "out-msgs": "msgs_to",
+    "in-bytes": "bytes_from",
+    "out-bytes": "bytes_to",
+    **{name: name for name in ("msgs_from", "msgs_to", "bytes_from", "bytes_to")},
+}
+"""What the report is sorted by, in the words of `nats` and of the server's own report."""
+
+
 @report.command("connections", example="jetlake server report connections --user sys --password secret --sort bytes_to")
 @click.option(
     "--sort",
-    type=click.Choice(["cid", "subs", "pending", "msgs_to", "msgs_from", "bytes_to", "bytes_from", "idle", "uptime"]),
+    type=click.Choice(list(_CONNECTION_SORTS)),
     default="cid",
     show_default=True,
     help="Sort clients by this.",
@@ -106,9 +118,13 @@ async def _report(session: Session, as_json: bool) -> None:
     "--state", type=click.Choice(["open", "closed", "all"]), default="open", help="Only clients in this state."
 )
 @click.option("--closed-reason", metavar="TEXT", help="Only closed clients whose reason contains this.")
-@click.option("--host", metavar="NAME", help="Only servers whose name contains this.")
-@click.option("--cluster", metavar="CLUSTER", help="Only servers of this cluster.")
-@click.option("--tags", multiple=True, metavar="TAG", help="Only servers with these tags.")
+@click.option(
+    "--filter",
+    "expression",
+    metavar="EXPRESSION",
+    help="Only clients for which this holds, such as: conns.subscriptions > 10",
+)
+@server_filters
 @json_option
 @command
 async def connections(
@@ -120,15 +136,21 @@ async def connections(
     subject: str | None,
     state: str,
     closed_reason: str | None,
+    expression: str | None,
     host: str | None,
     cluster: str | None,
     tags: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the clients of all servers; for users of the system account."""
+    """Show the clients of all servers; for users of the system account.
+
+    An expression compares fields of a client and of its server, as --json names them:
+    'conns.lang == "python3" && conns.out_bytes > 1000000'.
+    """
+    holds = compile_expression(expression) if expression else None
     wanted = {
         **filter_of(host, cluster, tags),
-        "sort": sort,
+        "sort": _CONNECTION_SORTS[sort],
         "limit": top,
         "auth": True,
         "acc": account,
@@ -142,6 +164,7 @@ async def connections(
         for one in answers
         for each in one["data"].get("connections") or ()
         if not closed_reason or closed_reason.lower() in str(each.get("reason", "")).lower()
+        if holds is None or holds({"conns": each, "server": one["server"]})
     ]
     if as_json:
         output.print_json([{"server": name, **each} for name, each in found])
@@ -202,6 +225,7 @@ _JETSTREAM_SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 @click.option(
     "--sort", type=click.Choice(list(_JETSTREAM_SORTS)), default="cluster", show_default=True, help="Sort by this."
 )
+@compact_option
 @server_filters
 @json_option
 @command
@@ -209,6 +233,7 @@ async def jetstream(
     session: Session,
     account: str | None,
     sort: str,
+    compact: bool,
     host: str | None,
     cluster: str | None,
     tags: tuple[str, ...],
@@ -229,7 +254,7 @@ async def jetstream(
         ["Server", "Streams", "Consumers", "Messages", "Bytes", "On disk", "In memory", "API requests", "API errors"],
         [
             [
-                one["server"]["name"],
+                name,
                 output.count(one["data"].get("streams", 0)),
                 output.count(one["data"].get("consumers", 0)),
                 output.count(one["data"].get("messages", 0)),
@@ -239,7 +264,7 @@ async def jetstream(
                 output.count(one["data"].get("api", {}).get("total", 0)),
                 output.count(one["data"].get("api", {}).get("errors", 0)),
             ]
-            for one in answers
+            for name, one in zip(shown_names(answers, compact), answers, strict=True)
         ],
         numbers=[1, 2, 3, 4, 5, 6, 7, 8],
         spare=[8, 7, 2, 6, 4],

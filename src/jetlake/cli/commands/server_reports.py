@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -36,7 +37,9 @@ def filter_of(host: str | None, cluster: str | None, tags: tuple[str, ...]) -> d
 @click.argument("account", required=False)
 @server_filters
 @click.option("--sort", type=click.Choice(list(ACCOUNT_SORTS)), default="subs", show_default=True, help="Sort by this.")
-@click.option("--top", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Most accounts.")
+@click.option(
+    "--top", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Maximum number of accounts."
+)
 @json_option
 @command
 async def accounts(
@@ -134,19 +137,40 @@ async def health(
         raise SystemExit(EXIT_FAILED)
 
 
-def _links(name: str, report: str, title: str, rows_of: Any) -> click.Command:
-    """Make the report of the connections between servers."""
+_name_filter = click.option("--filter-name", "wanted", metavar="NAME", help="Only gateways whose name contains this.")
+_account_filter = click.option("--account", "wanted", metavar="ACCOUNT", help="Only leaf nodes of this account.")
+
+
+def _links(name: str, report: str, title: str, links_of: Any, *more: Any) -> click.Command:
+    """Make the report of the connections between servers.
+
+    Args:
+        links_of: takes the name and the facts of each connection out of an answer.
+        more: an option that chooses connections.
+    """
 
     async def run(
-        session: Session, host: str | None, cluster: str | None, tags: tuple[str, ...], as_json: bool
+        session: Session,
+        host: str | None,
+        cluster: str | None,
+        tags: tuple[str, ...],
+        sort: str,
+        as_json: bool,
+        wanted: str | None = None,
     ) -> None:
         answers = await ask_servers(session, report, filter_of(host, cluster, tags))
-        rows = [[one["server"]["name"], *row] for one in answers for row in rows_of(one["data"])]
+        found = sorted(
+            ((one["server"]["name"], *link) for one in answers for link in links_of(one["data"])),
+            key=_SORT_KEYS[sort],
+        )
+        if wanted:
+            found = [link for link in found if _is_wanted(report, wanted, *link)]
         if as_json:
-            output.print_json([{"server": one["server"]["name"], **one["data"]} for one in answers])
-        elif not rows:
+            output.print_json([{**facts, "server": server, "name": link} for server, link, facts in found])
+        elif not found:
             click.echo(f"No {name}")
         else:
+            rows = [[server, *_cells(link, facts)] for server, link, facts in found]
             output.print_table(
                 title,
                 ["Server", "Name", "Account", "Address", "RTT", "Subs", "Bytes In", "Bytes Out"],
@@ -160,10 +184,29 @@ def _links(name: str, report: str, title: str, rows_of: Any) -> click.Command:
     wrapped: Any = command(run)
     wrapped.__doc__ = text
     example = f"jetlake server report {name} --user sys --password secret"
-    return click.command(name, cls=SharedCommand, example=example)(server_filters(json_option(wrapped)))
+    sort_option = click.option(
+        "--sort", type=click.Choice(list(_SORT_KEYS)), default="server", show_default=True, help="Sort by this."
+    )
+    for option in (json_option, sort_option, *more, server_filters):
+        wrapped = option(wrapped)
+    return click.command(name, cls=SharedCommand, example=example)(wrapped)
 
 
-def _link(name: str, one: dict[str, Any]) -> list[str]:
+_SORT_KEYS: dict[str, Callable[[tuple[str, str, dict[str, Any]]], Any]] = {
+    "server": lambda link: link[:2],
+    "name": lambda link: (link[1], link[0]),
+    "account": lambda link: str(link[2].get("account", "")),
+    "subs": lambda link: -link[2].get("subscriptions", 0),
+    "in-bytes": lambda link: -link[2].get("in_bytes", 0),
+    "out-bytes": lambda link: -link[2].get("out_bytes", 0),
+}
+
+
+def _is_wanted(report: str, wanted: str, _server: str, name: str, facts: dict[str, Any]) -> bool:
+    return facts.get("account") == wanted if report == "LEAFZ" else wanted in name
+
+
+def _cells(name: str, one: dict[str, Any]) -> list[str]:
     return [
         name,
         one.get("account", ""),
@@ -175,19 +218,22 @@ def _link(name: str, one: dict[str, Any]) -> list[str]:
     ]
 
 
-def _routes(data: dict[str, Any]) -> list[list[str]]:
-    return [_link(one.get("remote_name", one.get("remote_id", "")), one) for one in data.get("routes") or ()]
+Links = list[tuple[str, dict[str, Any]]]
 
 
-def _leafs(data: dict[str, Any]) -> list[list[str]]:
-    return [_link(one.get("name", ""), one) for one in data.get("leafs") or ()]
+def _routes(data: dict[str, Any]) -> Links:
+    return [(one.get("remote_name", one.get("remote_id", "")), one) for one in data.get("routes") or ()]
 
 
-def _gateways(data: dict[str, Any]) -> list[list[str]]:
+def _leafs(data: dict[str, Any]) -> Links:
+    return [(one.get("name", ""), one) for one in data.get("leafs") or ()]
+
+
+def _gateways(data: dict[str, Any]) -> Links:
     outbound = data.get("outbound_gateways") or {}
     inbound = data.get("inbound_gateways") or {}
-    return [_link(f"{name} (out)", one.get("connection") or {}) for name, one in outbound.items()] + [
-        _link(f"{name} (in)", one.get("connection") or {}) for name, many in inbound.items() for one in many
+    return [(f"{name} (out)", one.get("connection") or {}) for name, one in outbound.items()] + [
+        (f"{name} (in)", one.get("connection") or {}) for name, many in inbound.items() for one in many
     ]
 
 
@@ -197,6 +243,6 @@ REPORT_COMMANDS: tuple[click.Command, ...] = (
     _usage("mem", "Memory Usage", "mem"),
     health,
     _links("routes", "ROUTEZ", "Cluster Report", _routes),
-    _links("gateways", "GATEWAYZ", "Super Cluster Report", _gateways),
-    _links("leafnodes", "LEAFZ", "Leafnode Report", _leafs),
+    _links("gateways", "GATEWAYZ", "Super Cluster Report", _gateways, _name_filter),
+    _links("leafnodes", "LEAFZ", "Leafnode Report", _leafs, _account_filter),
 )

@@ -20,7 +20,7 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.clusters import ask_cluster, require_cluster
-from jetlake.cli.graphs import Chart, show_graphs
+from jetlake.cli.graphs import NEEDS_TERMINAL, Chart, plot, show_graphs
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option, raise_refused
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.cli.system import NEEDS_SYSTEM_ACCOUNT, ask_servers, collect
@@ -55,13 +55,32 @@ _SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+compact_option = click.option(
+    "--compact/--no-compact",
+    default=True,
+    help="Shorten names by the domain that all servers share, like .example.net.",
+)
+
+
+def shown_names(answers: Rows, compact: bool) -> list[str]:
+    """Return the names of servers, compact without the last words that they have in common."""
+    names = [str(one["server"]["name"]) for one in answers]
+    shared = 0
+    if compact and len(names) > 1:
+        words = [name.split(".") for name in names]
+        while shared < min(map(len, words)) - 1 and len({one[-1 - shared] for one in words}) == 1:
+            shared += 1
+    return [".".join(name.split(".")[:-shared]) if shared else name for name in names]
+
+
 @click.command("ls", cls=SharedCommand, example="jetlake server ls --sort conns --user sys --password secret")
 @click.argument("expect", type=click.IntRange(0), default=0)
 @click.option("--sort", type=click.Choice(list(_SORTS)), default="rtt", show_default=True, help="Sort by this.")
-@click.option("-R", "--reverse", is_flag=True, help="In the opposite order.")
+@click.option("-R", "--reverse", is_flag=True, help="Reverse the order.")
+@compact_option
 @json_option
 @command
-async def list_servers(session: Session, expect: int, sort: str, reverse: bool, as_json: bool) -> None:
+async def list_servers(session: Session, expect: int, sort: str, reverse: bool, compact: bool, as_json: bool) -> None:
     """List all servers with their load; stops waiting after EXPECT answers."""
     found = sorted(await _pinged(session, expect), key=_SORTS[sort], reverse=reverse)
     if as_json:
@@ -72,7 +91,7 @@ async def list_servers(session: Session, expect: int, sort: str, reverse: bool, 
         f"Server Overview: {output.plural(len(found), 'server')}"
         + (f" in {output.plural(len(clusters), 'cluster')}" if clusters else ""),
         [*_COLUMNS, "RTT"],
-        [_server_row(one) for one in found],
+        [[name, *_server_row(one)[1:]] for name, one in zip(shown_names(found, compact), found, strict=True)],
         numbers=[5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
         spare=[8, 11, 7, 2, 12, 1, 6, 3],
     )
@@ -124,10 +143,13 @@ async def _pinged(session: Session, expect: int) -> Rows:
 @click.command("ping", cls=SharedCommand, example="jetlake server ping --user sys --password secret")
 @click.argument("expect", type=click.IntRange(0), default=0)
 @click.option("--id", "show_id", is_flag=True, help="Show ids beside names.")
+@click.option("--graph", "draws", is_flag=True, help="Also draw how long the answers took; needs a terminal.")
 @json_option
 @command
-async def ping(session: Session, expect: int, show_id: bool, as_json: bool) -> None:
+async def ping(session: Session, expect: int, show_id: bool, draws: bool, as_json: bool) -> None:
     """Ping all servers, and show how long each took; stops waiting after EXPECT answers."""
+    if draws and not sys.stdout.isatty():
+        fail(NEEDS_TERMINAL, EXIT_USAGE)
     found = await _pinged(session, expect)
     if as_json:
         output.print_json([{"server": one["server"], "rtt_s": one["rtt_s"]} for one in found])
@@ -138,6 +160,8 @@ async def ping(session: Session, expect: int, show_id: bool, as_json: bool) -> N
     times_ms = [one["rtt_s"] * 1000 for one in found]
     click.echo(f"\n---- ping statistics ----\n{output.plural(len(found), 'response')}")
     click.echo(f"rtt min/avg/max = {min(times_ms):.2f}/{mean(times_ms):.2f}/{max(times_ms):.2f} ms")
+    if draws:
+        click.echo("\n" + "\n".join(plot(times_ms, "RTT in ms", width=max(len(times_ms), 10), height=10)))
 
 
 # Requests, as the server answers them
@@ -167,6 +191,7 @@ def _request(name: str, report: str, text: str, *options: tuple[str, str, Any, s
     """
 
     async def run(session: Session, wait: int, tags: tuple[str, ...], as_json: bool, **given: Any) -> None:
+        no_empty = given.pop("of_filter_empty", False)
         renamed = {_FIELDS.get(name, name.removeprefix("of_")): value for name, value in given.items()}
         body = {field: value for field, value in renamed.items() if value not in (None, False, "")}
         if tags:
@@ -176,6 +201,8 @@ def _request(name: str, report: str, text: str, *options: tuple[str, str, Any, s
         if "state" in body:
             body["state"] = ["open", "closed", "all"].index(body["state"])
         for answer in await ask_servers(session, report, body, expect=wait):
+            if no_empty and not answer["data"].get("connections"):
+                continue
             click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2 if as_json else -1))
 
     run.__doc__ = text
@@ -192,7 +219,7 @@ def _request(name: str, report: str, text: str, *options: tuple[str, str, Any, s
 
 
 _LIMITS = (
-    ("--limit", "limit", click.IntRange(1), "Most records of an answer."),
+    ("--limit", "limit", click.IntRange(1), "Maximum number of records."),
     ("--offset", "offset", click.IntRange(0), "Records to skip."),
 )
 _STATES = click.Choice(["open", "closed", "all"])
@@ -209,6 +236,7 @@ _request(
     ("--filter-user", "user", str, "Only clients of this user."),
     ("--filter-account", "acc", str, "Only clients of this account."),
     ("--filter-subject", "filter_subject", str, "Only clients with a subscription that matches."),
+    ("--filter-empty", "filter_empty", bool, "Leave out servers without such clients."),
 )
 _request(
     "subscriptions",
@@ -226,7 +254,11 @@ _request(
     ("--subscriptions", "subscriptions", bool, "Also subscriptions."),
 )
 _request(
-    "gateways", "GATEWAYZ", "Show the gateways of a super cluster.", ("--accounts", "accounts", bool, "Also accounts.")
+    "gateways",
+    "GATEWAYZ",
+    "Show the gateways of a super cluster.",
+    ("--accounts", "accounts", bool, "Also accounts."),
+    ("--filter-account", "account_name", str, "Of the accounts, only this one."),
 )
 _request(
     "leafnodes", "LEAFZ", "Show the leaf nodes.", ("--subscriptions", "subscriptions", bool, "Also subscriptions.")
@@ -257,7 +289,11 @@ _request(
     ("--details", "details", bool, "Also every failure."),
 )
 _request(
-    "profile", "PROFILEZ", "Show a profile of a nats-server; jetlake has none.", ("--kind", "name", str, "heap, …")
+    "profile",
+    "PROFILEZ",
+    "Show a profile of a nats-server; jetlake has none.",
+    ("--kind", "name", str, "heap, …"),
+    ("--debug", "debug", click.IntRange(0), "Level of detail; 1 is text instead of a binary profile."),
 )
 
 
@@ -304,7 +340,12 @@ async def reload(session: Session, server_id: str, force: bool, as_json: bool) -
         one["server"] for one in await _pinged(session, 0) if server_id in (one["server"]["id"], one["server"]["name"])
     ]
     if len(found) != 1:
-        fail(f"{len(found)} servers are called {server_id}. List ids: jetlake server ping --id")
+        which = (
+            f"{len(found)} servers are called {server_id}; use an id"
+            if found
+            else f"no server has the id or name {server_id}"
+        )
+        fail(f"{which}. List ids: jetlake server ping --id")
     confirm(f"Reload the configuration of server {found[0]['name']}?", force)
     reply = await _command_of(session, found[0]["id"], "RELOAD", {})
     output.tell(f"Reloaded the configuration of server {found[0]['name']}", reply, as_json)

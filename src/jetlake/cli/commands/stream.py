@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.choosing import HIDDEN, chosen_stream
 from jetlake.cli.commands.stream_messages import get, remove_message, view
 from jetlake.cli.commands.stream_state import cluster, gaps, graph, print_state, state
 from jetlake.cli.config_changes import config_changes, may_apply
-from jetlake.cli.expressions import compile_expression
 from jetlake.cli.keyboard import ask
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
+from jetlake.cli.stream_conditions import condition_options, conditions
 from jetlake.cli.values import DURATION, PAIR, SIZE, edited_config, read_config, save_config, with_fields
 from jetlake.client.api.config_options import RestoreOptions
 from jetlake.errors import ApiError, ConfigError
-from jetlake.model.encoding.times import ZERO_TIME, parse_time
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.stream import Placement, StreamConfig, StreamInfo, StreamSource, StreamSourceInfo
 
 if TYPE_CHECKING:
@@ -564,18 +561,7 @@ def _print_list(title: str, infos: list[StreamInfo], as_json: bool) -> None:
 
 @stream.command("find", example="jetlake stream find --empty --idle 30d")
 @click.option("--subject", metavar="SUBJECT", default="", help="Streams that capture this subject.")
-@click.option("--empty", is_flag=True, default=None, help="Streams without messages.")
-@click.option("--idle", type=DURATION, help="Streams without a new message for this long.")
-@click.option("--created", type=DURATION, help="Streams created within this time.")
-@click.option("--consumers", type=click.IntRange(0), metavar="N", help="Streams with at most N consumers.")
-@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Streams with at most N replicas.")
-@click.option("--sourced", is_flag=True, default=None, help="Streams that copy from sources.")
-@click.option("--mirrored", is_flag=True, default=None, help="Streams that are mirrors.")
-@click.option("--leader", metavar="SERVER", help="Streams that this server of a cluster leads.")
-@click.option("--server-name", metavar="REGEX", help="Streams with a replica on a server whose name matches.")
-@click.option("--cluster", metavar="REGEX", help="Streams in a cluster whose name matches.")
-@click.option("--api-level", type=click.IntRange(0), metavar="N", help="Streams that need at least this API level.")
-@click.option("--expression", metavar="EXPRESSION", help="Streams for which this holds, such as: state.messages > 10")
+@condition_options
 @click.option("--invert", is_flag=True, help="List the streams that do not match instead.")
 @_all
 @names_option
@@ -587,12 +573,13 @@ async def find(session: Session, invert: bool, show_all: bool, names_only: bool,
     An expression compares fields of a stream's configuration, state and info, as its JSON names them:
     'config.storage == "file" && "orders.>" in config.subjects && state.messages > 10'.
     """
-    tests = _tests({name: value for name, value in wanted.items() if value not in (None, "")})
-    if not tests and not wanted["subject"]:
+    subject = wanted.pop("subject")
+    tests = conditions(wanted)
+    if not tests and not subject:
         fail("no condition given; use an option such as --empty or --idle 30d", EXIT_USAGE)
     async with session.jetstream() as js:
         infos = _shown(await js.streams(), show_all)
-        taking = set(await js.stream_names(subject=wanted["subject"]))
+        taking = set(await js.stream_names(subject=subject))
     found = [info for info in infos if (info.config.name in taking and all(fits(info) for fits in tests)) is not invert]
     if names_only:
         output.print_names([info.config.name for info in found], as_json)
@@ -600,56 +587,6 @@ async def find(session: Session, invert: bool, show_all: bool, names_only: bool,
         click.echo("No matching streams")
     else:
         _print_list(f"{output.plural(len(found), 'stream')} of {len(infos):,}", found, as_json)
-
-
-_LEVEL = "_nats.req.level"
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from None
-
-
-def _servers(info: StreamInfo) -> list[str]:
-    return [info.cluster.leader, *(peer.name for peer in info.cluster.replicas)] if info.cluster else []
-
-
-def _holds(expression: str) -> Callable[[StreamInfo], bool]:
-    holds = compile_expression(expression)
-
-    def fits(info: StreamInfo) -> bool:
-        fields = msgspec.to_builtins(info)
-        return holds({"config": fields["config"], "state": fields["state"], "info": fields})
-
-    return fits
-
-
-def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
-    """Make one function for each condition, by the name of its option."""
-    now_ns = time.time_ns()
-
-    def idle(info: StreamInfo) -> bool:
-        # A stream that never had a message is idle since it was made.
-        last = info.state.last_ts
-        return bool(now_ns - parse_time(info.created if last.startswith("0001-") else last) >= wanted["idle"])
-
-    tests: dict[str, Callable[[StreamInfo], bool]] = {
-        "empty": lambda info: not info.state.messages,
-        "idle": idle,
-        "created": lambda info: now_ns - parse_time(info.created) <= wanted["created"],
-        "consumers": lambda info: info.state.consumer_count <= wanted["consumers"],
-        "replicas": lambda info: info.config.num_replicas <= wanted["replicas"],
-        "sourced": lambda info: bool(info.config.sources),
-        "mirrored": lambda info: info.config.mirror is not None,
-        "leader": lambda info: info.cluster is not None and info.cluster.leader == wanted["leader"],
-        "server_name": lambda info: any(_matches(wanted["server_name"], name) for name in _servers(info)),
-        "cluster": lambda info: info.cluster is not None and _matches(wanted["cluster"], info.cluster.name),
-        "api_level": lambda info: int(info.config.metadata.get(_LEVEL, "0")) >= wanted["api_level"],
-        "expression": _holds(wanted["expression"]) if "expression" in wanted else lambda info: True,
-    }
-    return [test for name, test in tests.items() if name in wanted]
 
 
 @stream.command("report", example="jetlake stream report --messages")
@@ -777,7 +714,7 @@ async def show(session: Session, name: str | None, only_state: bool, no_select: 
 @click.argument("pattern", metavar="[FILTER]", required=False)
 @click.option("--filter", "option", metavar="SUBJECT", help="Only subjects that match; as FILTER.")
 @click.option("--sort", type=click.Choice(["name", "messages"]), default="messages", show_default=True)
-@click.option("-R", "--reverse", is_flag=True, help="In the opposite order.")
+@click.option("-R", "--reverse", is_flag=True, help="Reverse the order.")
 @names_option
 @json_option
 @command
@@ -816,10 +753,22 @@ async def subjects(
 @click.option("--consumers/--no-consumers", default=True, help="Whether the consumers are in the backup.")
 @click.option("--check", is_flag=True, help="Refuse a stream that has lost messages.")
 @click.option("--progress/--no-progress", default=True, help="Whether a progress bar is shown on a terminal.")
+@click.option(
+    "--chunk-size", type=SIZE, default=0, help="Size of the messages that carry the archive.  [default: 256KB]"
+)
+@click.option("--window-size", type=SIZE, default=0, help="Bytes in flight to this command.  [default: 8MB]")
 @json_option
 @command
 async def backup(
-    session: Session, name: str, folder: str, consumers: bool, check: bool, progress: bool, as_json: bool
+    session: Session,
+    name: str,
+    folder: str,
+    consumers: bool,
+    check: bool,
+    progress: bool,
+    chunk_size: int,
+    window_size: int,
+    as_json: bool,
 ) -> None:
     """Back up stream NAME with its consumers to FOLDER, in the format of the nats command."""
     async with session.jetstream() as js:
@@ -828,7 +777,9 @@ async def backup(
         if check and lost is not None and lost.msgs:
             fail(f"stream {name} has lost {output.plural(len(lost.msgs), 'message')}; back it up without --check")
         with output.Bar(f"Backing up {name}", handle.cached_info.state.bytes, is_shown=progress) as bar:
-            taken = await handle.backup(folder, consumers=consumers, progress=bar.show)
+            taken = await handle.backup(
+                folder, consumers=consumers, chunk_bytes=chunk_size, window_bytes=window_size, progress=bar.show
+            )
     if as_json:
         output.print_json({"stream": name, "messages": taken.state.messages, "bytes": taken.size, "folder": folder})
     else:

@@ -14,6 +14,7 @@ from jetlake.cli.graphs import Chart, show_graphs
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
+from jetlake.cli.stream_conditions import condition_options, conditions
 from jetlake.model.stream import StreamInfo
 
 if TYPE_CHECKING:
@@ -176,16 +177,20 @@ async def peer_remove(session: Session, name: str, peer: str, force: bool, as_js
 
 
 @cluster.command("balance", example="jetlake stream cluster balance --force")
-@click.option("--subject", metavar="SUBJECT", default="", help="Only streams that capture this subject.")
+@click.option("--subject", metavar="SUBJECT", default="", help="Streams that capture this subject.")
+@condition_options
+@click.option("--invert", is_flag=True, help="The streams that do not match instead.")
 @force_option
 @json_option
 @command
-async def balance(session: Session, subject: str, force: bool, as_json: bool) -> None:
-    """Spread the leaders of the account's streams over the servers that hold them."""
+async def balance(session: Session, subject: str, invert: bool, force: bool, as_json: bool, **wanted: Any) -> None:
+    """Spread the leaders of the account's streams, or of those that match, over the servers that hold them."""
+    tests = conditions(wanted)
     async with await session.connect() as client:
         require_cluster(client)
         js = session.jetstream_of(client)
         infos = [info for info in await js.streams(subject=subject) if info.cluster and info.cluster.replicas]
+        infos = [info for info in infos if all(fits(info) for fits in tests) is not invert]
         confirm(f"Balance the leaders of {output.plural(len(infos), 'stream')}?", force)
         subjects = {info.config.name: f"{js.api.prefix}.STREAM.LEADER.STEPDOWN.{info.config.name}" for info in infos}
         clusters = {info.config.name: info.cluster for info in infos if info.cluster is not None}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from msgspec import Struct
 
 from jetlake.cli import output
@@ -30,11 +29,13 @@ from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option,
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import TIME, WAIT
 from jetlake.errors import NotJetStreamMessageError
+from jetlake.model.encoding.codec import encode_shown
 from jetlake.model.encoding.times import wire_time
 from jetlake.protocol.subjects import matches
 
 if TYPE_CHECKING:
-    from jetlake.client import Client, JetStream, Message
+    from jetlake.client import Client, JetStream, Message, Stream
+    from jetlake.client.streams.stored_message import StoredMessage
     from jetlake.model.ack_subject import AckSubject
 
 _WAITING_MAX = 65_536
@@ -97,7 +98,7 @@ class Start(Struct, frozen=True):
 
 @click.command(cls=SharedCommand, example="jetlake sub 'orders.>' --last-per-subject")
 @click.argument("subjects", nargs=-1)
-@click.option("--queue", default="", metavar="GROUP", help="Queue group.")
+@click.option("-q", "--queue", default="", metavar="GROUP", help="Queue group.")
 @click.option("--durable", metavar="NAME", help="Read a stream with this durable consumer.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @translate_option
@@ -133,6 +134,7 @@ class Start(Struct, frozen=True):
 )
 @click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
 @click.option("-d", "--delta-time", is_flag=True, help="Print the time since the start.")
+@click.option("--direct", is_flag=True, help="Read the stream by direct gets in batches, without a consumer.")
 @click.option("--graph", is_flag=True, help="Draw messages per second instead of printing them; needs a terminal.")
 @json_option
 @command
@@ -165,12 +167,15 @@ async def sub(
     report_top: int,
     timestamp: bool,
     delta_time: bool,
+    direct: bool,
     graph: bool,
     as_json: bool,
 ) -> None:
     """Print messages published to SUBJECTS until Ctrl-C, or a stream's messages, with --stream, --all or --last."""
     start = Start(stream, start_sequence, everything, new, last, since, last_per_subject, durable)
     _check(subjects, start, queue, inbox=inbox, match_replies=match_replies, terminate=terminate_at_end)
+    if direct and (ack or durable or not start.is_given):
+        fail("--direct needs --stream, --all or another start in a stream, and neither --durable nor --ack", EXIT_USAGE)
     shown = Shown(
         raw=raw,
         as_json=as_json,
@@ -191,7 +196,9 @@ async def sub(
             await client.subscribe("_INBOX.>", replies.put)
         says = inbox or not (raw or subjects_only or dump or as_json)
         async with AsyncExitStack() as stack:
-            if start.is_given:
+            if direct:
+                source = await _directly(session.jetstream_of(client), subjects, start, terminate_at_end, says)
+            elif start.is_given:
                 source = await stack.enter_async_context(
                     _of_stream(
                         session.jetstream_of(client), subjects, start, count, headers_only, terminate_at_end, says
@@ -253,13 +260,8 @@ async def _of_stream(
     js: JetStream, subjects: tuple[str, ...], start: Start, count: int, headers_only: bool, terminate: bool, says: bool
 ) -> AsyncIterator[AsyncIterator[Message]]:
     """Read a stream: in order without a trace there, or with a durable consumer."""
-    name = start.stream
-    if not name:
-        found = await js.stream_names(subject=subjects[0])
-        if not found:
-            fail(f"no stream captures {subjects[0]!r}. List streams: jetlake stream ls")
-        name = found[0]
-    handle = await js.stream(name)
+    handle = await _stream_of(js, subjects, start)
+    name = handle.name
     fields = {**start.fields(), "headers_only": headers_only}
     if says:
         about = f" with subject {', '.join(subjects)}" if subjects else ""
@@ -281,6 +283,80 @@ async def _of_stream(
             yield _to_the_end(aiter(messages)) if await messages.pending_at_start() else _first(messages, 0)
         else:
             yield _first(messages, info.num_pending + info.num_ack_pending)
+
+
+async def _stream_of(js: JetStream, subjects: tuple[str, ...], start: Start) -> Stream:
+    """Return the stream that is named, or else the one that captures the first subject."""
+    if start.stream:
+        return await js.stream(start.stream)
+    found = await js.stream_names(subject=subjects[0])
+    if not found:
+        fail(f"no stream captures {subjects[0]!r}. List streams: jetlake stream ls")
+    return await js.stream(found[0])
+
+
+_DIRECT_BATCH = 500
+_DIRECT_POLL_S = 1.0
+
+
+async def _directly(
+    js: JetStream, subjects: tuple[str, ...], start: Start, terminate: bool, says: bool
+) -> AsyncIterator[Message]:
+    """Read a stream by direct gets; where it ends, look for new messages every second."""
+    from jetlake.client.messages.message import Message
+    from jetlake.model.ack_subject import AckSubject
+
+    class Stored(Message, gc=False, eq=False):
+        """A message that no consumer delivered, with its place."""
+
+        place: AckSubject | None = None
+
+        @property
+        def metadata(self) -> AckSubject:
+            assert self.place is not None
+            return self.place
+
+    handle = await _stream_of(js, subjects, start)
+    if says:
+        about = f" with subject {', '.join(subjects)}" if subjects else ""
+        click.echo(f"Reading stream {handle.name}{about} by direct gets", err=True)
+
+    async def read() -> AsyncIterator[Message]:
+        async for one in _stored(handle, subjects or (">",), start, terminate):
+            place = AckSubject(handle.name, "", 1, one.sequence, 0, one.time_ns, 0)
+            yield Stored(one.subject.encode("utf-8", "surrogateescape"), b"", b"", one.header, one.payload, place=place)
+
+    return read()
+
+
+async def _stored(
+    handle: Stream, subjects: tuple[str, ...], start: Start, terminate: bool
+) -> AsyncIterator[StoredMessage]:
+    """Yield what a stream holds from the start on, and then what it gets."""
+    patterns = [subject.encode() for subject in subjects]
+    last = handle.cached_info.state.last_seq
+    sequence, since = start.sequence or 1, None if start.since is None else wire_time(start.since)
+    if start.new:
+        sequence = last + 1
+    if start.last or start.last_per_subject:
+        newest = [one async for one in handle.get_batch(last_by_subjects=subjects, up_to_sequence=last)] if last else []
+        for one in newest[-1:] if start.last else newest:
+            yield one
+        sequence = last + 1
+    while True:
+        number = 0
+        wanted: dict[str, Any] = {"sequence": sequence} if since is None else {"start_time": since}
+        pattern = subjects[0] if len(subjects) == 1 else ">"
+        async for one in handle.get_batch(_DIRECT_BATCH, next_by_subject=pattern, **wanted):
+            number += 1
+            sequence, since = one.sequence + 1, None
+            if any(matches(known, one.subject.encode("utf-8", "surrogateescape")) for known in patterns):
+                yield one
+        if not number:
+            if terminate:
+                return
+            sequence, since = (sequence if since is None else last + 1), None
+            await asyncio.sleep(_DIRECT_POLL_S)
 
 
 async def _first(messages: AsyncIterable[Message], count: int) -> AsyncIterator[Message]:
@@ -354,7 +430,7 @@ async def _print(
     elif shown.as_json:
         print_line(message, **({"stream": place.stream, "stream_seq": place.stream_seq} if place else {}))
     elif shown.subjects_only:
-        click.echo(message.subject)
+        click.echo(output.printable(message.subject))
     else:
         content = await translated(shown.words, message.data, message.subject)
         if not shown.raw:
@@ -363,7 +439,7 @@ async def _print(
             print_parts(message.headers, content, shown.raw)
         else:
             for key, value in message.headers.items():
-                click.echo(f"{key}: {value}")
+                click.echo(output.printable(f"{key}: {value}"))
 
 
 def _heading(
@@ -399,7 +475,7 @@ def _prepare_dump(target: str | None) -> None:
 
 def _dump(message: Message, target: str, name: str) -> None:
     """Write a message as JSON: one file each, or to standard output with NUL behind it."""
-    text = msgspec.json.encode(message_fields(message))
+    text = encode_shown(message_fields(message))
     if target == "-":
         click.echo(text + b"\0", nl=False)
     else:

@@ -155,6 +155,8 @@ class ApiCaller:
         self.connection = connection
         self.prefix = prefix.rstrip(".") or (api_prefix(domain) if domain else API_PREFIX)
         self.timeout_s = timeout_s or connection.options.request_timeout_s
+        self.trace: Callable[[bytes, bytes, bytes], None] | None = None
+        """Called with the subject, the request and the answer of every call."""
 
     def subject(self, verb: str, *names: str) -> bytes:
         """Return the subject of a call."""
@@ -187,6 +189,8 @@ class ApiCaller:
                 raise JetStreamNotEnabledError(
                     503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"
                 ) from None
+            if self.trace is not None:
+                self.trace(subject, payload, answer.payload)
             try:
                 return decode_reply(kind, answer.payload)
             except ApiError as error:

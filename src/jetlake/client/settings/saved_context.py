@@ -64,7 +64,7 @@ class SavedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
                 raise InvalidOptionError(f"{unknown} of a context is not for this client")
         url, creds = self.url, self.creds
         if self.nsc and not (url and creds):
-            known_url, known_creds = _ask_nsc(self.nsc)
+            known_url, known_creds = ask_nsc(self.nsc)
             url, creds = url or known_url, creds or known_creds
         options: dict[str, Any] = {"servers": url, **self._login(creds)}
         if self.ca or (self.cert and self.key):
@@ -138,7 +138,7 @@ class _Profile(msgspec.Struct, frozen=True):
     operator: _Operator = _Operator()
 
 
-def _ask_nsc(lookup: str) -> tuple[str, str]:
+def ask_nsc(lookup: str) -> tuple[str, str]:
     """Return the servers and the path of the credentials that `nsc` knows for a user."""
     try:
         profile = msgspec.json.decode(program_output("nsc", "generate", "profile", lookup), type=_Profile)

@@ -63,17 +63,27 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 async def take_backup(
-    api: ApiCaller, stream: str, target: BackupTarget, *, consumers: bool, progress: Progress | None
+    api: ApiCaller,
+    stream: str,
+    target: BackupTarget,
+    *,
+    consumers: bool,
+    chunk_bytes: int,
+    window_bytes: int,
+    progress: Progress | None,
 ) -> Backup:
     """Take a backup; see `Stream.backup`."""
+    wanted = StreamSnapshotRequest(
+        no_consumers=not consumers, chunk_size=chunk_bytes or _CHUNK_BYTES, window_size=window_bytes
+    )
     if not isinstance(target, (str, os.PathLike)):
-        return await _receive(api, stream, target, consumers, progress)
+        return await _receive(api, stream, target, wanted, progress)
     folder = Path(target)
     unfinished = folder / f"{_ARCHIVES[0]}.tmp"
     file = await asyncio.to_thread(_create, folder, unfinished)
     try:
         try:
-            backup = await _receive(api, stream, file, consumers, progress)
+            backup = await _receive(api, stream, file, wanted, progress)
         finally:
             await asyncio.to_thread(_close, file)
         await asyncio.to_thread(_finish, folder, unfinished, backup)
@@ -114,12 +124,12 @@ def _finish(folder: Path, unfinished: Path, backup: Backup) -> None:
     platform.sync_directory(folder)
 
 
-async def _receive(api: ApiCaller, stream: str, file: BinaryIO, consumers: bool, progress: Progress | None) -> Backup:
+async def _receive(
+    api: ApiCaller, stream: str, file: BinaryIO, wanted: StreamSnapshotRequest, progress: Progress | None
+) -> Backup:
     connection = api.connection
     with Answers(connection, "backup") as chunks:
-        request = StreamSnapshotRequest(
-            deliver_subject=chunks.subject.decode(), no_consumers=not consumers, chunk_size=_CHUNK_BYTES
-        )
+        request = msgspec.structs.replace(wanted, deliver_subject=chunks.subject.decode())
         reply = await api.call(StreamSnapshotReply, "STREAM.SNAPSHOT", stream, body=request)
         size = 0
         while True:

@@ -209,7 +209,15 @@ class Stream:
         reply = await self._api.call(StreamPurgeReply, "STREAM.PURGE", self.name, body=request if has_body else None)
         return reply.purged
 
-    async def backup(self, target: BackupTarget, *, consumers: bool = True, progress: Progress | None = None) -> Backup:
+    async def backup(
+        self,
+        target: BackupTarget,
+        *,
+        consumers: bool = True,
+        chunk_bytes: int = 0,
+        window_bytes: int = 0,
+        progress: Progress | None = None,
+    ) -> Backup:
         """Save the stream, as it is now, to a folder or file; `JetStream.restore` makes a stream of it again.
 
         The archive is nats-server's, and the folder that of the `nats` command: any server can restore it.
@@ -218,12 +226,22 @@ class Stream:
             target: a folder, which is made and may hold nothing else but files of other names; or a file that is open
                 for writing, which gets the archive alone.
             consumers: save the consumers with their positions too.
+            chunk_bytes: size of the messages in which the server sends the archive. Default 256 KiB.
+            window_bytes: most bytes that the server sends ahead. Default: the server's, 8 MiB.
             progress: called with the bytes received so far and the size of the stream, of which an archive takes less.
 
         Raises:
             BackupError: the server ended the backup, or the folder can't be written.
         """
-        return await take_backup(self._api, self.name, target, consumers=consumers, progress=progress)
+        return await take_backup(
+            self._api,
+            self.name,
+            target,
+            consumers=consumers,
+            chunk_bytes=chunk_bytes,
+            window_bytes=window_bytes,
+            progress=progress,
+        )
 
     # Messages
 
