@@ -37,6 +37,10 @@ async def test_the_leader_and_the_replicas_are_shown(cluster):
         for line in ("stream", "consumer"):
             names = ["S"] if line == "consumer" else []
             assert "Moved the leaders of" in await run(cluster, line, "cluster", "balance", *names, "--force")
+        none = await run(cluster, "stream", "cluster", "balance", "--leader", "nobody", "--force")
+        assert none == "Moved the leaders of 0 streams\n"
+        none = await run(cluster, "consumer", "cluster", "balance", "S", "--push", "--force")
+        assert none == "Moved the leaders of 0 consumers\n"
 
 
 async def _dashboard_shows_replicas(client, cluster):

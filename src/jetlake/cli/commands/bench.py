@@ -64,13 +64,11 @@ Work = Callable[["Client", int, "Callable[[int], None]"], Awaitable[int]]
 
 
 class _BenchGroup(SharedGroup):
-    group_class = SharedGroup
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Answer `bench SUBJECT`, as early versions of `nats` had it, with the commands of today."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        if self.name == "bench" and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             subject = args[0]
             ways = (
                 f"jetlake bench pub {subject}",
