@@ -18,7 +18,7 @@ from jetlake.client.objects.store import ObjectStore
 from jetlake.client.streams.buckets import check_bucket
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.client.streams.stream import Stream
-from jetlake.dashboard.changes import Done, Prepared, arguments, jetlake, typed_text
+from jetlake.dashboard.changes import Done, Prepared, arguments, jetlake, size_word, typed_text
 from jetlake.dashboard.messages import MessagePages, held_subjects, newest_messages, shown_message
 from jetlake.dashboard.viewers import Viewers
 from jetlake.dashboard.views import KV_PREFIX, listing_of
@@ -65,7 +65,7 @@ async def _bucket_stream(api: ServerApi, bucket: str) -> Stream:
     try:
         return await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
     except StreamNotFoundError:
-        raise InvalidOptionError(f"Key-value bucket {bucket} not found; it may have been deleted") from None
+        raise InvalidOptionError(f"Key-value bucket {bucket} not found; it may have been deleted.") from None
 
 
 async def _store(api: ServerApi, name: str) -> ObjectStore:
@@ -77,7 +77,7 @@ async def _store(api: ServerApi, name: str) -> ObjectStore:
     try:
         return await api.jetstream.object_store(check_bucket(name))
     except StreamNotFoundError:
-        raise InvalidOptionError(f"Object store {name} not found; it may have been deleted") from None
+        raise InvalidOptionError(f"Object store {name} not found; it may have been deleted.") from None
 
 
 def _prefix(stream: Stream, bucket: str) -> str:
@@ -309,7 +309,7 @@ def _bucket_flags(wanted: _Bucket | _Store) -> list[str]:
     if wanted.ttl:
         flags += ["--ttl", duration_text(nanoseconds(wanted.ttl))]
     if wanted.max_bytes > 0:
-        flags += ["--max-bucket-size", str(wanted.max_bytes)]
+        flags += ["--max-bucket-size", size_word(wanted.max_bytes)]
     return [*flags, "--description", wanted.description] if wanted.description else flags
 
 

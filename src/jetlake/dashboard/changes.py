@@ -178,7 +178,17 @@ def _options(
     return words
 
 
+def size_word(number: int) -> str:
+    """Return a number of bytes as it is typed: `2GiB`, or all digits where no unit fits."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if number > 0 and number % factor == 0:
+            return f"{number // factor}{unit}"
+    return str(number)
+
+
 def _word(name: str, value: Any) -> str:
     if name in DURATIONS:
         return duration_text(nanoseconds(value)) if value else "0s"
+    if name in ("max_bytes", "max_msg_size"):
+        return size_word(value)
     return _WORDS.get(str(value), str(value))

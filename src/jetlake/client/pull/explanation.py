@@ -71,13 +71,11 @@ def explain(info: ConsumerInfo, stream: StreamInfo | None, pending: tuple[Pendin
         reasons.append(Reason("paused", f"the consumer is paused for another {left}: resume() ends that"))
     is_full = 0 < config.max_ack_pending <= info.num_ack_pending
     if is_full:
-        text = f"{info.num_ack_pending} messages wait for acknowledgement, which is max_ack_pending: acknowledge them"
+        text = f"max_ack_pending of {config.max_ack_pending:,} is reached; acknowledge the oldest messages"
         reasons.append(Reason("max_ack_pending", text + _named(info, pending, "in_flight", "queued", "delayed")))
     delayed = [message for message in pending or () if message.state == "delayed"]
     if delayed:
-        text = (
-            f"{len(delayed)} of the oldest unacknowledged messages were refused with a delay, which counts as pending"
-        )
+        text = f"{_messages(len(delayed))} refused by nak with a delay; until the delay is over, each counts as pending"
         reasons.append(Reason("delayed", text + _named(info, delayed, "delayed")))
     if waits and not info.num_waiting and not is_full:
         text = f"no fetch or consume is waiting, so no client requests the pending messages ({info.num_pending:,})"
@@ -99,7 +97,7 @@ def _nothing_new(
     if info.num_ack_pending:
         if is_full:
             return []
-        text = f"everything was delivered; {info.num_ack_pending} messages wait for acknowledgement or redelivery"
+        text = f"everything was delivered; {_messages(info.num_ack_pending)} awaiting acknowledgement or redelivery"
         return [Reason("unacknowledged", text + _named(info, pending, "in_flight", "queued"))]
     if info.config.filters and stream is not None and not stream.state.subjects:
         filters = ", ".join(info.config.filters)
@@ -119,5 +117,12 @@ def _named(info: ConsumerInfo, pending: Iterable[PendingMessage] | None, *states
     found = [message for message in pending if message.state in states]
     if not found:
         return ""
-    shown = (f"{one.sequence} (delivery {one.deliveries}, {one.state}, until {one.due})" for one in found[:_SHOWN])
+    shown = (
+        f"{one.sequence} (delivery {one.deliveries}, {one.state.replace('_', ' ')} until {one.due[:19]}Z)"
+        for one in found[:_SHOWN]
+    )
     return f": sequence {', '.join(shown)}{' …' if len(found) > _SHOWN else ''}"
+
+
+def _messages(number: int) -> str:
+    return f"{number:,} message{'' if number == 1 else 's'}"

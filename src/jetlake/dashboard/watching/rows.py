@@ -256,7 +256,7 @@ def _settings(config: msgspec.Struct, names: tuple[str, ...]) -> list[tuple[str,
     values = msgspec.to_builtins(config)
     said = [name for name, value in values.items() if value and value not in (-1, "none", "default")]
     shown = [*names, *(name for name in said if name not in names and name not in _ELSEWHERE)]
-    return [(name, config_text(name, values[name])) for name in shown if name in values]
+    return [(name.removeprefix("num_"), config_text(name, values[name])) for name in shown if name in values]
 
 
 def _subjects(subjects: tuple[str, ...]) -> list[str]:

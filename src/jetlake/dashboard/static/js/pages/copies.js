@@ -29,7 +29,7 @@ function graph({ nodes, edges }) {
   }));
   const width = Math.max(...Object.values(places).map((place) => place.x)) + WIDTH;
   const height = Math.max(...Object.values(places).map((place) => place.y)) + HEIGHT;
-  const clip = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
+  const clip = (text) => (text.length > 19 ? `${text.slice(0, 18)}…` : text);
   return make("div", { class: "card graph", tabindex: "0", role: "group", "aria-label": "Graph of mirrors and sources; the table below shows the same data" },
     draw("svg", { viewBox: `-2 -2 ${width + 4} ${height + 4}`, width: width + 4, height: height + 4 },
       edges.map((edge) => {
