@@ -109,10 +109,16 @@ async def test_a_leaf_node_acknowledges_nothing_through_the_answer_of_a_client(h
     leaf = await (await raw()).joined()
     forged = "$JS.ACK.S.c.1.1.1.1790000000000000000.0"
     own = "$JS.ACK.EDGE.c.1.1.1.1790000000000000000.0"
-    refused = (forged, f"{forged}@up.svc", "$JS.API.STREAM.DELETE.S", "$JS.hub.API.STREAM.DELETE.S")
+    refused = (
+        forged,
+        f"{forged}@up.svc",
+        "$JS.API.STREAM.DELETE.S",
+        "$JS.hub.API.STREAM.DELETE.S",
+        "$O.bucket.M.name",
+    )
     for reply in (*refused, own, "_INBOX.x"):
         leaf.send(f"LMSG up.svc {reply} 0\r\n\r\n".encode())
-    assert [message.reply for message in await app.messages(6)] == ["", "", "", "", own, "_INBOX.x"]
+    assert [message.reply for message in await app.messages(7)] == ["", "", "", "", "", own, "_INBOX.x"]
 
 
 @pytest.mark.parametrize("subject", [b"$JS.API.STREAM.DELETE.S", b"$JS.ACK.S.c.1.1.1.1.0", b"$KV.b.k", b"app.x"])
@@ -182,6 +188,21 @@ async def test_weights_that_lie_keep_no_message_from_others(hub, raw, connect):
     for _ in range(20):
         await app.publish("up.w", b"x")
     assert len(await app.messages(20)) == 20
+
+
+async def test_members_that_may_not_get_a_message_keep_it_from_no_other(start, connect):
+    server = await start(HUB.replace("publish {", 'subscribe { deny: "secret.>" }, publish {'))
+    liar = await (await RawLeaf().connect(server)).joined()
+    liar.send(b"LS+ *.x q 999999999\r\nPING\r\n")
+    await liar.read_line(b"PONG")
+    honest = await (await RawLeaf().connect(server, name="h", cluster="h", user="app", **{"pass": "app"})).joined()
+    honest.send(b"LS+ secret.x q 1\r\nPING\r\n")
+    await honest.read_line(b"PONG")
+    app = await connect(server, user="app", **{"pass": "app"})
+    await app.publish("secret.x", b"x")
+    assert await honest.read_line(b"LMSG") == b"LMSG secret.x | q 1"
+    liar.close()
+    honest.close()
 
 
 async def test_a_leaf_node_that_does_not_read_is_cut_off_and_holds_up_nobody(start, connect):

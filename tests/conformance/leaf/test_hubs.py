@@ -222,6 +222,47 @@ async def test_denied_parts_of_wildcards_are_filtered_and_invalid_subjects_refus
     assert await leaf.read_line(b"LMSG") == b"LMSG open.x 0"
 
 
+SERVICES = """
+accounts {
+  APP {
+    exports [ { service: ask }, { service: mine } ]
+    users [
+      { user: leaf, password: leaf, permissions { subscribe { allow: "mine" }, publish { allow: "mine" } } }
+      { user: app, password: app }
+    ]
+  }
+  OTHER {
+    imports [ { service { account: APP, subject: ask } }, { service { account: APP, subject: mine } } ]
+    users [ { user: other, password: other } ]
+  }
+}
+"""
+
+
+async def test_a_leaf_node_answers_its_own_requests_and_learns_nothing_of_others(serve, raw, clients):
+    server = await serve(HUB + SERVICES)
+    leaf = await (await raw(server)).joined()
+    leaf.send(b"LS+ _R_.>\r\nLS+ mine\r\nPING\r\n")
+    await leaf.read_line(b"PONG")
+    app = await clients(server, user="app", password="app")
+    other = await clients(server, user="other", password="other")
+    replies = []
+
+    async def answer(message):
+        replies.append(message.reply.encode())
+        await message.respond(b"secret")
+
+    await app.subscribe("ask", callback=answer)
+    assert (await other.request("ask", b"", timeout=10)).payload == b"secret"
+    asking = asyncio.create_task(other.request("mine", b"", timeout=10))
+    request = await leaf.read_line(b"HMSG mine")
+    assert not [line for line in leaf.lines if line.startswith(b"LMSG") or replies[0] in line]
+    leaf.send(b"LMSG %b 2\r\nok\r\n" % request.split()[2])
+    assert (await asking).payload == b"ok"
+    leaf.send(b"LMSG $GR.x 0\r\n\r\n")
+    assert b'Permissions Violation for Publish to "$GR.x"' in await leaf.read_to_end()
+
+
 @pytest.mark.parametrize(
     ("fields", "answer"),
     [

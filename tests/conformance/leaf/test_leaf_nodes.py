@@ -235,6 +235,28 @@ async def test_permissions_of_the_hubs_user(make_edge, clients):
     assert (await above.next(timeout=10)).subject == "other.up"
 
 
+async def test_a_request_whose_answer_the_hub_may_not_send_leaves_the_line_open(make_edge, clients):
+    hub_config = (
+        'server_name: hub\njetstream { store_dir: "STORE_DIR", domain: hub }\n'
+        'accounts { APP { users [ { user: leaf, password: leaf, permissions { subscribe { allow: "news" } } },'
+        "{ user: app, password: app } ] } }\n"
+    )
+    leaf_config = (
+        'server_name: edge\njetstream { store_dir: "STORE_DIR", domain: edge }\n'
+        "accounts { A { exports [ { service: ask } ], users [ { user: a, password: a } ] },"
+        "B { imports [ { service { account: A, subject: ask } } ], users [ { user: b, password: b } ] } }\n"
+    )
+    edge = await make_edge(hub_config=hub_config, leaf_config=leaf_config, user="leaf:leaf", remote="account: A")
+    await edge.joined()
+    above = await (await clients(edge.hub, user="app", password="app")).subscribe("ask")
+    await edge.knows(edge.leaf, "ask")
+    below = await clients(edge.leaf, user="b", password="b")
+    for _ in range(2):
+        await below.publish("ask", b"", reply="_INBOX.x")
+        assert (await above.next(timeout=10)).reply.startswith("_R_.")
+    assert "Permissions Violation" not in edge.hub.log
+
+
 async def test_denied_subjects_stay_on_their_side(make_edge, clients):
     edge = await make_edge(remote='deny_exports: ["private.>"], deny_imports: ["noise.>"]')
     await edge.joined()

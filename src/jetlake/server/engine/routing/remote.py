@@ -24,6 +24,10 @@ class RemoteLink(Subscriber):
         """
         return self
 
+    def takes(self, address: bytes) -> bool:
+        """Return whether messages for the subscribers of this subject may be sent to the server now."""
+        return True
+
     @abstractmethod
     def forward(self, address: bytes, messages: list[Message], queues: list[bytes]) -> int:
         """Send a run of messages for the subscribers of `address`, and for a member of each of the queue groups.
@@ -107,14 +111,16 @@ class RemoteRoute:
         wanted = origin.groups if origin is not None else None
         for queue in (*self._far, *refused):
             if queue in self._groups and (wanted is None or queue in wanted):
-                link = self._choose(queue, peers, random)
+                link = self._choose(queue, address, peers, random)
                 if link is not None:
                     chosen.setdefault(link, []).append(queue)
         return max((link.forward(address, messages, queues) for link, queues in chosen.items()), default=0)
 
-    def _choose(self, queue: bytes, peers: object, random: Callable[[], float]) -> RemoteLink | None:
-        """Draw a server that has members of the group, by their number."""
-        remotes = [remote for remote in self._groups[queue] if remote.link.peers != peers]
+    def _choose(self, queue: bytes, address: bytes, peers: object, random: Callable[[], float]) -> RemoteLink | None:
+        """Draw a server that has members of the group and may be sent the message, by their number."""
+        remotes = [
+            remote for remote in self._groups[queue] if remote.link.peers != peers and remote.link.takes(address)
+        ]
         remotes = [remote for remote in remotes if not remote.link.congested] or remotes
         left = random() * sum(remote.weight for remote in remotes)
         for remote in remotes:

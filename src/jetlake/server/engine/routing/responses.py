@@ -1,7 +1,13 @@
-"""Responses across accounts: each request gets a reply subject of its own at the responder, which leads back."""
+"""Responses across accounts: each request gets a reply subject of its own at the responder, which leads back.
+
+A leaf node may publish to these subjects whatever its user may do, or it could answer nothing. It knows the prefix,
+which is announced; the token of each request is random, so that only who was sent the request can answer it.
+"""
 
 from __future__ import annotations
 
+import os
+from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +29,7 @@ _WAITING_MAX = 65_536
 _GROUP = 100
 # The replies of a fast batch name the batch, and are the same but for their last tokens.
 _FAST_BATCH = b".$FI"
+_TOKEN_BYTES = 9
 
 
 class _Pending:
@@ -74,7 +81,7 @@ class Responses:
         self._ended: dict[bytes, None] = {}
         self._is_checking = False
         self._reverse: Responses | None = None
-        self._batch_prefix = b"_R_." + next_nuid().encode() + b"."
+        self._prefix = b"_R_." + next_nuid().encode() + b"."
 
     def expect(self, reply: bytes, measurement: Measurement | None = None) -> bytes:
         """Return a reply subject for the responder, that leads to this one of the requester.
@@ -84,10 +91,10 @@ class Responses:
         """
         self._drop_expired()
         if reply.endswith(_FAST_BATCH):
-            inner = self._batch_prefix + reply
+            inner = self._prefix + reply
             self.forget(inner)
         else:
-            inner = b"_R_." + next_nuid().encode()
+            inner = self._prefix + urlsafe_b64encode(os.urandom(_TOKEN_BYTES))
         congested = partial(self._is_congested, reply)
         relay = Relay(inner, partial(self._pass_back, inner, reply), congested)
         self._pending[inner] = _Pending(relay, reply, self._clock.now_ns() + self._threshold_ns, measurement)

@@ -10,6 +10,9 @@ Always true: a link gets the recipients on this server, and the ones behind ever
     leaf C     leaf D         C is notified of all that A, B, the clients and D want; A of what clients, C and D want
 
 Loop subjects (`$LDS.`) pass between peers too: they are how a server learns that it hears itself.
+
+Of the reply subjects of requests across accounts (`_R_.<prefix>.<token>`) only the prefix is announced: the token is
+known to those who were sent the request, and to nobody else.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ __all__ = ["HUBS", "LOOP_PREFIX", "Announcements"]
 HUBS = "hubs"
 """What `peers` is for all links to hubs; no cluster has this name, because clusters are distinguished by a tuple."""
 LOOP_PREFIX = b"$LDS."
+_REPLY_PREFIX = b"_R_."
 
 Listener = Callable[[bytes, bytes, int], None]
 """Called with subject, queue group and the number of recipients; 0 = the last one is gone."""
@@ -72,11 +76,13 @@ class Announcements:
         """Count one more recipient; the first one, and each member of a queue group, is announced."""
         if self._skipped and subject.startswith(self._skipped):
             return
+        subject = _announced(subject, queue)
         self._near[subject, queue] = self._near.get((subject, queue), 0) + 1
         self._tell(subject, queue, 1, None)
 
     def removed(self, subject: bytes, queue: bytes) -> None:
         """Count one recipient less; the last one, and each member of a queue group, is announced."""
+        subject = _announced(subject, queue)
         count = self._near.get((subject, queue), 0) - 1
         if count < 0:
             return
@@ -162,6 +168,15 @@ class _Far:
             self.counts[source] = count
         else:
             self.counts.pop(source, None)
+
+
+def _announced(subject: bytes, queue: bytes) -> bytes:
+    """Return the subject that is announced for the one that is subscribed to."""
+    if not queue and subject.startswith(_REPLY_PREFIX):
+        prefix, dot, _ = subject[len(_REPLY_PREFIX) :].partition(b".")
+        if dot:
+            return _REPLY_PREFIX + prefix + b".>"
+    return subject
 
 
 def _source(subject: bytes, link: RemoteLink) -> object:

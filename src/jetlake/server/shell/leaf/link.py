@@ -27,6 +27,9 @@ __all__ = ["LeafLink", "LoopError", "ViolationError"]
 
 # Interest of a server that is gone is removed in groups, between which others go first.
 _GROUP = 100
+# JetStream here acts on what is published to these.
+_OBJECTS = b"$O."
+_ACTED_ON = (b"$JS.ACK.", b"$JS.FC.", _OBJECTS)
 # Tokens of an ack subject before the one that may carry the subject of a stored message.
 _ACK_TOKENS = 8
 
@@ -73,7 +76,7 @@ class LeafLink(RemoteLink):
         self._deny_imports, self._deny_exports = deny_imports, deny_exports
         self._domain = domain
         self._report = report
-        self._rules = LeafRules(domain, self.info, deny_imports, deny_exports)
+        self._rules = LeafRules(is_hub, domain, self.info, deny_imports, deny_exports)
         self._send: Callable[[bytes], None]
         self._remotes: dict[tuple[bytes, bytes], Remote] = {}
 
@@ -95,7 +98,7 @@ class LeafLink(RemoteLink):
             send: queues frames for it.
         """
         self.info, self._send = info, send
-        self._rules = LeafRules(self._domain, info, self._deny_imports, self._deny_exports)
+        self._rules = LeafRules(self.is_hub, self._domain, info, self._deny_imports, self._deny_exports)
         lines = [
             leaf_sub(subject, queue, count)
             for subject, queue, count in self._announcements.all_for(self, is_isolated=info.is_isolated)
@@ -147,8 +150,11 @@ class LeafLink(RemoteLink):
         if self._rules.may_announce(subject, queue):
             self._send(leaf_sub(subject, queue, count))
 
+    def takes(self, address: bytes) -> bool:
+        return not self.closed and self._rules.may_send(address)
+
     def forward(self, address: bytes, messages: list[Message], queues: list[bytes]) -> int:
-        if self.closed or not self._rules.may_send(address):
+        if not self.takes(address):
             return 0
         info = self.info
         frames: list[bytes] = []
@@ -248,13 +254,13 @@ class LeafLink(RemoteLink):
         self.groups = None
 
     def _is_forged(self, reply: bytes) -> bool:
-        """Return whether the answer would acknowledge, in the name of a client here, what the leaf node may not."""
-        return (
-            self.is_hub
-            and reply.startswith((b"$JS.ACK.", b"$JS.FC."))
-            and not self._rules.may_publish(reply)
-            and self._announcements.is_answer_here(reply)
-        )
+        """Return whether the answer would do, in the name of a client here, what the leaf node may not.
+
+        That is to acknowledge a message, or to change an object store.
+        """
+        if not self.is_hub or not reply.startswith(_ACTED_ON) or self._rules.may_publish(reply):
+            return False
+        return reply.startswith(_OBJECTS) or self._announcements.is_answer_here(reply)
 
     def _publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         mapped: bytes | None = subject

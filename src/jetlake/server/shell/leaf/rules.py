@@ -11,14 +11,18 @@ __all__ = ["LeafRules"]
 
 # Each server's own JetStream answers these; over a leaf connection they are reached by the name of a domain.
 _LOCAL = ("$JS.API.>", "$KV.>", "$OBJ.>")
-# Subjects of the servers' own protocols cross untouched.
-_OPAQUE = (b"_R_.", b"_GR_.", b"$GR.", b"$LDS.")
+# Subjects of the servers' own protocols: answers to requests of other accounts, answers over gateways, and the mark of
+# each server. Whatever its user may do, a leaf node may answer, and announce all but the first.
+_ANSWERS = (b"_R_.", b"_GR_.")
+_GATEWAY_ANSWER = b"_GR_."
+_PROTOCOL = (_GATEWAY_ANSWER, b"$GR.", b"$LDS.")
 
 
 class LeafRules:
     """What crosses a leaf connection.
 
     Args:
+        is_hub: this server is the hub of the connection.
         domain: this server's JetStream domain; empty = none.
         info: the other server, and what the user of the connection may do.
         deny_imports: subjects of which nothing is taken from the other server.
@@ -29,7 +33,12 @@ class LeafRules:
     """
 
     def __init__(
-        self, domain: str, info: PeerInfo, deny_imports: tuple[str, ...] = (), deny_exports: tuple[str, ...] = ()
+        self,
+        is_hub: bool,
+        domain: str,
+        info: PeerInfo,
+        deny_imports: tuple[str, ...] = (),
+        deny_exports: tuple[str, ...] = (),
     ) -> None:
         own = (f"$JS.{domain}.API.>",) if domain else ()
         never_sent = (*_LOCAL, *own, *deny_exports)
@@ -41,21 +50,27 @@ class LeafRules:
         self._exports = SubjectRules(info.exports)
         self._imports = SubjectRules(info.imports)
         self.refused_replies = tuple(subject.removesuffix(">").encode() for subject in (*_LOCAL, *own))
+        self._is_hub = is_hub
+        self._freely_announced = (*_ANSWERS, *_PROTOCOL) if is_hub else _PROTOCOL
         self._has_own_rules = info.exports != SubjectPermissions() or bool(deny_exports)
 
     def may_send(self, subject: bytes) -> bool:
         """Return whether a message on this subject is sent to the other server."""
         if not self._has_own_rules and not subject.startswith(b"$"):
             return True
-        return subject.startswith(_OPAQUE) or self._sent.permits_literal(subject)
+        if not self._is_hub and subject.startswith((*_ANSWERS, *_PROTOCOL)):
+            return True
+        if subject.startswith(_GATEWAY_ANSWER):
+            subject = subject.split(b".", 3)[-1]  # behind it, and the hashes of a cluster and a server
+        return self._sent.permits_literal(subject)
 
     def may_receive(self, subject: bytes) -> bool:
         """Return whether a message on this subject is accepted from the other server."""
-        return subject.startswith(_OPAQUE) or not self._wanted.denies_literal(subject)
+        return subject.startswith((*_ANSWERS, *_PROTOCOL)) or not self._wanted.denies_literal(subject)
 
     def may_announce(self, subject: bytes, queue: bytes) -> bool:
         """Return whether interest in this subject is announced to the other server."""
-        return subject.startswith(_OPAQUE) or self._wanted.permits_pattern(subject, queue)
+        return subject.startswith(self._freely_announced) or self._wanted.permits_pattern(subject, queue)
 
     def is_pointless(self, subject: bytes) -> bool:
         """Return whether every message that interest in this subject asks for is denied."""
@@ -65,11 +80,11 @@ class LeafRules:
 
     def may_publish(self, subject: bytes) -> bool:
         """Return whether the user of the connection may publish to this subject."""
-        return subject.startswith(_OPAQUE) or self._imports.permits_literal(subject)
+        return subject.startswith(_ANSWERS) or self._imports.permits_literal(subject)
 
     def may_subscribe(self, subject: bytes) -> bool:
         """Return whether the user of the connection may subscribe to this literal subject."""
-        return subject.startswith(_OPAQUE) or self._exports.permits_literal(subject)
+        return subject.startswith(_PROTOCOL) or self._exports.permits_literal(subject)
 
 
 def _rules(given: SubjectPermissions, denied: tuple[str, ...]) -> SubjectRules:

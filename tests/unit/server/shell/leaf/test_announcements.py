@@ -67,6 +67,19 @@ def test_a_follower_knows_what_is_there(before, after):
     assert {(subject, queue): count for subject, queue, count in announcements.all_for(link)} == expected
 
 
+def test_of_reply_subjects_between_accounts_the_prefix_alone_is_announced():
+    account, client, link = Account("$G", random=Random(1)), Client(), Link("A")
+    announcements = Announcements(account, b"")
+    announcements.follow(link, link.hear)
+    open_ones = [account.subscribe(b"_R_.p.%d" % number, b"1", client, b"") for number in range(2)]
+    assert link.known == {(b"_R_.p.>", b""): 1}
+    for subscription in open_ones:
+        account.unsubscribe(subscription)
+    account.subscribe(b"_R_.x", b"1", client, b"")
+    account.subscribe(b"_R_.p.1", b"1", client, b"q")
+    assert link.known == {(b"_R_.p.>", b""): 0, (b"_R_.x", b""): 1, (b"_R_.p.1", b"q"): 1}
+
+
 CHANGES = st.lists(
     st.tuples(st.integers(0, 5), st.sampled_from([b"a", b"$LDS.x"]), st.sampled_from([b"", b"q"]), st.integers(0, 3)),
     max_size=30,
