@@ -69,7 +69,7 @@ class _Described(_Part, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What every token says: who signed it, about whom, and from when until when."""
 
     TYPE: ClassVar[str] = ""
@@ -590,7 +590,7 @@ class _Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 0
 
 
-class AuthorizationRequest(Claims, frozen=True, kw_only=True):
+class AuthorizationRequest(Claims, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The question of a server whether a client may connect; a newer server may say more than is known here."""
 
     TYPE: ClassVar[str] = "authorization_request"

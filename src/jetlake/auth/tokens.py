@@ -1,12 +1,14 @@
 """Tokens: JWTs as NATS signs them, from text to verified claims and back.
 
 What always holds: claims are only returned whose signature was verified with the key that the token itself names as its
-issuer, and whose fields are all known. Whether that issuer may be trusted is the caller's question, as is the time.
+issuer, and whose fields are all known and each there once. Whether that issuer may be trusted is the caller's question,
+as is the time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from base64 import b32encode, b64decode, urlsafe_b64encode
 from binascii import Error as EncodingError
@@ -59,9 +61,11 @@ _ISSUERS: dict[type[Claims], tuple[str, ...]] = {
 _decoders = {kind: Decoder(kind) for kind in _SUBJECTS}
 
 
-class _Header(Struct, frozen=True):
+class _Header(Struct, frozen=True, omit_defaults=True):
     typ: str
     alg: str
+    crit: Any = None
+    """Extensions without which the token must not be used; there are none here."""
 
 
 class _Kind(Struct, frozen=True):
@@ -96,6 +100,8 @@ def decode_token(text: str, kind: type[T]) -> T:
         raise TokenError(f"not a token: {error}") from None
     if header.typ.upper() != "JWT" or header.alg != _ALGORITHM:
         raise TokenError(f"a token must be signed with {_ALGORITHM}, not {header.alg!r:.40}")
+    if header.crit is not None:
+        raise TokenError("the header of the token asks for an extension that is not supported")
     if outline.nats.version != _VERSION:
         raise TokenError(f"a token of version {outline.nats.version} is not understood: sign it again with version 2")
     if outline.nats.type != kind.TYPE:
@@ -105,6 +111,7 @@ def decode_token(text: str, kind: type[T]) -> T:
     if not verify(outline.iss, text[: -len(parts[2]) - 1].encode(), signature):
         raise TokenError("the signature of the token is wrong")
     try:
+        _check_names(payload)
         claims: T = _decoders[kind].decode(payload)  # type: ignore[assignment]  # each decoder returns its own kind
     except (DecodeError, ValueError, RecursionError) as error:
         raise TokenError(f"the token says something that is not understood: {error}") from None
@@ -112,6 +119,22 @@ def decode_token(text: str, kind: type[T]) -> T:
         raise TokenError(f"a token of type {kind.TYPE!r} cannot be about {claims.sub!r:.60}")
     claims.check()
     return claims
+
+
+def _check_names(payload: bytes) -> None:
+    """Check that no field is there twice: which of the two counts depends on the reader.
+
+    Raises:
+        TokenError: one is.
+    """
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise TokenError(f"the field {twice!r:.40} is there twice")
+
+    json.loads(payload, object_pairs_hook=check)
 
 
 def _bytes_of(part: str) -> bytes:

@@ -123,6 +123,11 @@ def test_only_the_right_keys_sign_and_are_signed(kind, key):
         {**user(), "sub": [USER.public]},
         {**user(), "sub": ""},
         {**user(), "type": "user", "nats": {}},
+        {**user(), "scope": "read"},
+        {**user(), "EXP": 1},
+        json.dumps(user())[:-1] + ', "exp": 5, "exp": 0}',
+        json.dumps(user())[:-1] + ', "nats": {"type": "user", "version": 2, "pub": {"deny": [">"]}}}',
+        json.dumps(user(pub={"allow": [], "deny": [">"]})).replace('"deny"', '"deny": [], "deny"'),
         [],
         "null",
         '{"iss":' + "[" * 100_000,
@@ -144,6 +149,7 @@ def test_what_is_not_understood_is_refused(body):
         {"typ": "JWS", "alg": "ed25519-nkey"},
         {"alg": "ed25519-nkey"},
         {"typ": "JWT", "alg": ["ed25519-nkey"]},
+        {"typ": "JWT", "alg": "ed25519-nkey", "crit": ["exp"]},
     ],
 )
 def test_another_algorithm_is_none(head):
