@@ -5,8 +5,9 @@ import json
 import nkeys
 import pytest
 
+import jetlake
 from tests.support.clients import until
-from tests.support.leaf import RawLeaf
+from tests.support.leaf import RawLeaf, report
 from tests.support.operators import Key, Realm, creds_text, enter, is_let_in, token
 
 FULL = '{ type: full, dir: "FOLDER", allow_delete: true }'
@@ -244,13 +245,24 @@ async def test_an_account_gets_streams_and_loses_them(full, system, clients, rea
     await server.restart()
     client = await clients(server, credentials=creds_text(jwt, user.seed))
     assert (await asked("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
+    config = {"durable_name": "c", "deliver_subject": "dlv", "ack_policy": "explicit"}
+    body = json.dumps({"stream_name": "S", "config": config}).encode()
+    assert "error" not in await asked("$JS.API.CONSUMER.DURABLE.CREATE.S.c", body)
     admin = await system(server)
     assert (await push(admin, realm.account(account)))["code"] == 200
 
     await until(is_off)
+    # The stream takes nothing and delivers nothing, until the account has JetStream again.
+    delivered = await client.subscribe("dlv")
+    with pytest.raises(jetlake.NoRespondersError):
+        await client.request("s", b"lost")
+    assert await is_off() and not delivered.pending_messages
+    detail = (await report(server, f"accountz?acc={account.public}"))["account_detail"]
+    assert not detail["jetstream_enabled"]
     assert (await push(admin, realm.account(account, limits=limits)))["code"] == 200
     await until(is_on)
     assert (await asked("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
+    assert (await delivered.next(timeout=30)).payload == b"kept"
     # Off at a start, and on again while the server runs.
     assert (await push(admin, realm.account(account)))["code"] == 200
     await clients.close()

@@ -108,6 +108,8 @@ class Engine:
             present.limit_to(limits or AccountLimits(), tiers)
             if not isinstance(account.js, JetStreamRouter):
                 account.js = JetStreamRouter(present)
+                for stream in present.streams.values():
+                    stream.resume()
             return present
         jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits(), tiers)
         self.jetstreams[account.name] = jetstream
@@ -116,12 +118,19 @@ class Engine:
         return jetstream
 
     def disable(self, account: Account) -> None:
-        """Refuse an account's API requests; streams that are open store nothing more, and end with the server."""
+        """Refuse an account's API requests, and suspend the streams that are open."""
+        if isinstance(account.js, DisabledJetStream):
+            return
+        account.js = DisabledJetStream(account)
         jetstream = self.jetstreams.get(account.name)
         if jetstream is not None:
             jetstream.limit_to(AccountLimits(max_memory=0, max_storage=0))
-        if not isinstance(account.js, DisabledJetStream):
-            account.js = DisabledJetStream(account)
+            for stream in jetstream.streams.values():
+                stream.suspend()
+
+    def is_enabled(self, account: Account) -> bool:
+        """Return whether the account has JetStream; others have a router too, which says that they have none."""
+        return isinstance(account.js, JetStreamRouter)
 
     def close(self) -> None:
         """Stop cleanly: end waiting pulls, flush and sync everything, save indexes for a quick start."""

@@ -306,6 +306,12 @@ class Consumer:
             self.journal.rewrite()
         tracker.recognize_naks(now_ns)
 
+    def suspend(self, is_suspended: bool) -> None:
+        """Stand still while the account has no JetStream, or go on."""
+        self.schedule.is_suspended = is_suspended
+        self.schedule.make_ready()
+        self.schedule.arm()
+
     def shut_down(self) -> None:
         """End waiting requests because the server stops."""
         self.delivery.close(deleted=False)
@@ -568,6 +574,7 @@ class Schedule:
     Attributes:
         clock: the engine's.
         pause_ns: nothing is delivered before this time; 0 = not paused.
+        is_suspended: nothing is delivered and no timer fires: the account has lost JetStream.
         inactivity: when the consumer was last used.
 
     Args:
@@ -578,6 +585,7 @@ class Schedule:
     def __init__(self, consumer: Consumer, inactivity: Inactivity) -> None:
         services = consumer.services
         self.pause_ns = 0
+        self.is_suspended = False
         self.inactivity = inactivity
         self._deliveries = services.deliveries
         self._timers = services.timers
@@ -607,11 +615,11 @@ class Schedule:
 
     def is_paused(self, now_ns: int) -> bool:
         """Return whether the consumer must not deliver now."""
-        return self.pause_ns > now_ns
+        return self.pause_ns > now_ns or self.is_suspended
 
     def arm(self) -> None:
         """Set the timer to the earliest deadline; one that is set too early stays, since firing early does no harm."""
-        if self._consumer is None:
+        if self._consumer is None or self.is_suspended:
             return
         due_ns = self._consumer.next_due_ns()
         for other_ns in (self.pause_ns, self.inactivity.due_ns):
@@ -630,6 +638,6 @@ class Schedule:
 
     def _fire(self, now_ns: int) -> None:
         self._timer = None
-        if self._consumer is not None:
+        if self._consumer is not None and not self.is_suspended:
             self._consumer.on_timer(now_ns)
         self.arm()

@@ -190,6 +190,20 @@ class Stream:
             self.services.commit.mark_now(folder)
             raise
 
+    def suspend(self) -> None:
+        """Stand still while the account has no JetStream: take, copy and deliver nothing, but stay open."""
+        self.copying.close(deleted=False)
+        finish(self.release_subjects())
+        for consumer in self.consumers.values():
+            consumer.suspend(True)
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        finish(self.capture())
+        self.copying.configure(self.config)
+        for consumer in self.consumers.values():
+            consumer.suspend(False)
+
     def close(self) -> None:
         """Release everything but the files."""
         self.copying.close(deleted=False)
