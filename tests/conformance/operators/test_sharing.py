@@ -179,7 +179,11 @@ async def test_imports_that_form_a_ring_are_left_out(start, connect, realm):
             exports=[{"subject": "ring", "type": "service"}],
             imports=[{"subject": "ring", "account": two.public, "type": "service"}],
         )
+    alone = realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
+    own = {"subject": "ring.*", "account": alone.public, "type": "service"}
+    realm.account(alone, exports=[{"subject": "ring.>", "type": "service"}], imports=[own])
     server = await start(realm.config(), ["no_jetstream"])
-    wire = await enter(connect, server, *realm.user(first))
-    await wire.send(b"PUB ring 0\r\n\r\n")
-    assert await wire.ping() == b""
+    for account, subject in ((first, b"ring"), (alone, b"ring.x")):
+        wire = await enter(connect, server, *realm.user(account))
+        await wire.send(b"PUB %b reply 0\r\n\r\n" % subject)
+        assert await wire.ping() == b""

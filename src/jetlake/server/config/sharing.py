@@ -146,13 +146,16 @@ def find_export(exporter: SharingAccount, wanted: ImportOptions, importer: str) 
 def _leads_back(
     start: SharingAccount, exporter: SharingAccount, wanted: ImportOptions, by_name: Mapping[str, SharingAccount]
 ) -> bool:
-    """Return whether what is imported comes, over imports of its exporter, from the importing account itself."""
+    """Return whether what is imported comes, over imports of its exporter, from the importing account itself.
+
+    The import in question may not be among the account's yet, and its exporter may be the account itself.
+    """
     seen: set[tuple[str, str]] = set()
     ways = [(exporter, wanted)]
     while ways:
         account, earlier = ways.pop()
         subject = earlier.subject.encode()
-        for further in account.imports:
+        for further in (*account.imports, wanted) if account.name == start.name else account.imports:
             if further.kind != earlier.kind or further.account not in by_name:
                 continue
             if not overlaps(subject, SubjectMapping(further.subject, further.to).local):
