@@ -11,6 +11,7 @@ from jetlake.auth.claims import AuthorizationResponse, UnlimitedUser, UserClaims
 from jetlake.auth.keys import CurveKey, KeyPair
 from jetlake.auth.tokens import encode_token
 from jetlake.errors import ConfigError
+from tests.support.leaf import RawLeaf
 from tests.support.operators import VIOLATION, Realm, creds_text, enter, is_let_in
 from tests.support.servers import make_server
 
@@ -98,6 +99,18 @@ async def test_a_service_decides(start, connect, service, curve):
     await own.line()
     await own.send(f"PUB {SUBJECT} 0\r\n\r\n".encode())
     assert b"Permissions Violation for Publish" in await own.ping()
+
+
+async def test_a_service_decides_about_leaf_nodes(start, service):
+    server = await start(config(top='leafnodes { listen: "127.0.0.1:-1" }'), ["no_jetstream"])
+    questions = await service(server, by_password)
+    leaf = await (await RawLeaf().connect(server, user="ann", **{"pass": "s3cr3t"})).joined()
+    assert leaf.told["remote_account"] == "APP" and leaf.told["import"]["allow"] == ["app.>"]
+    assert questions[0].client.kind == "Leafnode" and questions[0].connect.user == "ann"
+    stranger = await RawLeaf().connect(server, user="ann", name="s", **{"pass": "wrong"})
+    assert VIOLATION in await stranger.read_to_end()
+    leaf.close()
+    stranger.close()
 
 
 async def test_without_a_service_nobody_gets_in(start, connect):
@@ -302,3 +315,27 @@ async def test_the_service_of_an_account(start, connect, service, clock, curve):
     assert (await wire.message()).subject == "a"
     # An account without such a service is entered as ever.
     assert await is_let_in(connect, server, *realm.user(app))
+
+
+async def test_a_signing_key_that_goes_while_the_service_thinks(clients, service, connect):
+    """Of the embedded server alone, whose account is changed between question and answer."""
+    realm = Realm()
+    auth, signing = realm.key(nkeys.PREFIX_BYTE_ACCOUNT), realm.key(nkeys.PREFIX_BYTE_ACCOUNT)
+    app = realm.new_account("APP")
+    own = realm.user(auth, "service")
+    external = {"auth_users": [own[1].public], "allowed_accounts": [app.public]}
+    realm.account(auth, "AUTH", authorization=external, signing_keys=[signing.public])
+    server = make_server("embedded", realm.config(), ["no_jetstream"])
+    await server.start()
+
+    def decide(question):
+        if question.connect.auth_token == "removed":
+            server.server.operators.update(realm.account(auth, "AUTH", authorization=external))
+        return question.allow(KeyPair.from_seed(signing.seed), account_key=KeyPair.from_seed(app.seed))
+
+    await service(server, decide, credentials=creds_text(own[0], own[1].seed))
+    sentinel, _ = realm.user(auth, "sentinel", bearer_token=True)
+    for token, is_welcome in (("there", True), ("removed", False)):
+        assert await is_let_in(connect, server, sentinel, auth_token=token) == is_welcome, token
+    await clients.close()
+    await server.discard()

@@ -319,19 +319,24 @@ class OperatorCalloutAuthenticator(JwtAuthenticator):
     async def ask(self, name: str, applicant: Applicant) -> Identity | None:
         """Ask the service of an account about a client."""
         operators = self._operators
-        account = operators.accounts[name]
-        external = account.nats.authorization
-        signers = {name, *(key if isinstance(key, str) else key.key for key in account.nats.signing_keys or ())}
+
+        def may_answer(response: AuthorizationResponse) -> bool:
+            account = operators.accounts.get(name)  # Its token may be another one since the question.
+            if account is None or operators.is_expired(name):
+                return False
+            signers = {name, *(key if isinstance(key, str) else key.key for key in account.nats.signing_keys or ())}
+            return response.iss in signers and response.nats.issuer_account in ("", name)
+
         try:
             claims, token = await self._service.ask(
                 name,
                 name,
-                external.xkey,
+                operators.accounts[name].nats.authorization.xkey,
                 applicant,
                 self._options,
-                lambda response: response.iss in signers and response.nats.issuer_account in ("", name),
+                may_answer,
             )
-            allowed = external.allowed_accounts or ()
+            allowed = operators.accounts[name].nats.authorization.allowed_accounts or ()
             if claims.account != name and claims.account not in allowed and "*" not in allowed:
                 raise TokenError(f"account {claims.account} not permitted for the auth callout of account {name}")
             now_ns = self._clock.now_ns()

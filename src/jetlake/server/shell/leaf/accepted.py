@@ -25,7 +25,7 @@ from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.access.auth import Applicant, Arbiter, Identity
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.access.decision import Decision
-from jetlake.server.shell.access.tls import certificate_of
+from jetlake.server.shell.access.tls import certificate_of, describe_tls
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accounts import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
@@ -163,7 +163,7 @@ class AcceptedConnection(LeafConnection):
             self._expect_within(self._settings.options.auth_timeout_s, self._time_out)
 
     def _is_encrypted(self) -> bool:
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+        return self._tls_channel() is not None
 
     async def _secure(self) -> None:
         transport, context = self._transport, self._settings.tls_context
@@ -312,7 +312,7 @@ class AcceptedConnection(LeafConnection):
             host=self.peer.host,
             connection_type=settings.connection_type,
             client_type=self.peer.client_type,
-            tls={},
+            tls=describe_tls(channel) if (channel := self._tls_channel()) is not None else {},
             certificate=self._certificate(),
         )
         decision = Decision(arbiter, applicant, self._engine_loop.loop)
@@ -344,9 +344,12 @@ class AcceptedConnection(LeafConnection):
             return f'connection rejected since minimum version required is "{least}"'
         return ""
 
+    def _tls_channel(self) -> Any:
+        return self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+
     def _certificate(self) -> Any:
-        ssl_object = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
-        return certificate_of(ssl_object) if ssl_object is not None else None
+        channel = self._tls_channel()
+        return certificate_of(channel) if channel is not None else None
 
     async def _check_in_thread(self, credentials: ConnectOptions) -> None:
         """Compute a password hash without keeping the loop from its work."""
