@@ -8,6 +8,7 @@ import nkeys
 import pytest
 import websockets
 
+from tests.support.leaf import report
 from tests.support.operators import FREE, Key, Realm, creds_text, encoded, enter, is_let_in, login, token
 
 NO_JETSTREAM = ["no_jetstream"]
@@ -329,6 +330,20 @@ async def test_monitoring_tells_who_a_token_stands_for(start, clients, realm):
             "name_tag": "team",
             "tags": ["t:1"],
         }
+
+
+async def test_monitoring_shows_the_tokens_of_operators_and_accounts(start, connect, realm):
+    account = realm.new_account("team", tags=["t:1"])
+    operator = realm.operator_token(tags=["o:1"])
+    server = await start(realm.config(operator=operator), NO_JETSTREAM)
+    varz = await report(server, "varz")
+    assert varz["trusted_operators_jwt"] == [operator]
+    (claim,) = varz["trusted_operators_claim"]
+    assert (claim["sub"], claim["nats"]["tags"]) == (realm.operator.public, ["o:1"])
+    assert await is_let_in(connect, server, *realm.user(account))
+    detail = (await report(server, f"accountz?acc={account.public}"))["account_detail"]
+    assert (detail["jwt"], detail["issuer_key"]) == (realm.accounts[account.public], realm.operator.public)
+    assert (detail["name_tag"], detail["decoded_jwt"]["nats"]["tags"], detail["expired"]) == ("team", ["t:1"], False)
 
 
 async def test_nats_py_logs_in_with_a_creds_file(start, realm, tmp_path):

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from jetlake.auth.claims import AccountClaims, OperatorClaims, SigningScope, UserClaims
@@ -90,6 +92,7 @@ class Operators:
         self._trusted = set(options.trusted_keys)
         self._strict_accounts: set[str] = set()
         self._named_system_account = ""
+        self._claims: list[OperatorClaims] = []
         self.operator_keys: set[str] = set(options.trusted_keys)
         """The keys that may ask for accounts to be deleted."""
         for token in options.tokens:
@@ -101,6 +104,7 @@ class Operators:
                 _check_version(claims.nats.assert_server_version)
             except TokenError as error:
                 raise ConfigError(f"operator: {error}") from None
+            self._claims.append(claims)
             keys = set(claims.nats.signing_keys or ())
             if not claims.nats.strict_signing_key_usage:
                 keys.add(claims.sub)
@@ -207,6 +211,29 @@ class Operators:
         except TokenError:
             return True
         return False
+
+    # Monitoring; the tokens of operators and accounts are no secrets
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the operators."""
+        if not self._claims:
+            return {}
+        return {
+            "trusted_operators_jwt": self._options.tokens,
+            "trusted_operators_claim": [to_builtins(claims) for claims in self._claims],
+        }
+
+    def describe_account(self, name: str) -> dict[str, Any]:
+        """Describe the token of an account."""
+        claims = self.accounts.get(name)
+        if claims is None:
+            return {}
+        return {
+            "expired": self.is_expired(name),
+            "issuer_key": claims.iss,
+            "jwt": self.tokens[name],
+            "decoded_jwt": to_builtins(claims),
+        }
 
     # Changes
 

@@ -113,13 +113,13 @@ class Server:
         self._defects = Defects(self.log)
         self.statistics = ServerStatistics()
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
-        self._operators: Operators | None = None
+        self.operators: Operators | None = None
         self._function: FunctionArbiter | None = None
         if given.operators is not None:
             from jetlake.server.jwt.operators import Operators
 
-            self._operators = Operators(given, self.clock, self.log)
-            given = self._operators.complete(given)
+            self.operators = Operators(given, self.clock, self.log)
+            given = self.operators.complete(given)
         timers = self.engine_loop.timers
         self._account_table = AccountTable(given, self._random, self.clock, timers.schedule)
         self.accounts = self._account_table.by_name
@@ -163,7 +163,7 @@ class Server:
         Raises:
             ConfigError: several that decide who may connect, of which only one can.
         """
-        clock, log, operators = self.clock, self.log, self._operators
+        clock, log, operators = self.clock, self.log, self.operators
         if authenticate is not None:
             from jetlake.server.shell.access.function import FunctionArbiter, FunctionAuthenticator
 
@@ -299,12 +299,12 @@ class Server:
             requests.listen(account)
         self._connection_table.observer = self._events
         self._events.start()
-        if self._operators is not None:
+        if self.operators is not None:
             from jetlake.server.jwt.requests import AccountRequests
 
             account = self._account_table.get_or_create(self.options.system_account)
-            AccountRequests(self._operators, account, self.info, self.clock)
-            self._operators.start(self.engine_loop.timers, self._take_over_accounts)
+            AccountRequests(self.operators, account, self.info, self.clock)
+            self.operators.start(self.engine_loop.timers, self._take_over_accounts)
 
     async def _start_monitoring(self) -> None:
         from jetlake.server.shell.monitoring.http import Monitoring
@@ -503,7 +503,7 @@ class Server:
         """
         from jetlake.server.shell.reload import check_reload
 
-        operators = self._operators
+        operators = self.operators
         if operators is not None and options.operators is not None:
             # First what may refuse the rest, so that nothing is taken over by halves.
             check_reload(self.options, operators.complete(options))
@@ -517,14 +517,14 @@ class Server:
 
     def _take_over_accounts(self) -> None:
         """Put accounts into force whose tokens have changed, and end the connections that may not stay."""
-        operators = self._operators
+        operators = self.operators
         assert operators is not None
         self.settings.options = operators.complete(self.options)
         self._apply_accounts()
 
     def _apply_accounts(self) -> None:
         """Put the accounts of the options into force, and let connections take over what concerns them."""
-        operators = self._operators
+        operators = self.operators
         for connection in list(self.connections.values()) if operators is not None else ():
             identity = connection.session.identity
             refusal = operators.refusal(identity) if operators is not None and identity is not None else None

@@ -42,12 +42,12 @@ def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
         **({"is_system": True} if account.name == server.settings.options.system_account else {}),
         "expired": False,
         "complete": True,
-        # Each account has a router of the JetStream API, which tells those without JetStream that they have none.
-        "jetstream_enabled": engine is not None and account.name in engine.jetstreams,
+        "jetstream_enabled": engine is not None and engine.is_enabled(account),
         "leafnode_connections": len(leaf_connections(server, account.name)),
         "client_connections": len(_connections_of(server, account)),
         "subscriptions": account.interest_count,
         "name_tag": account.label,
+        **(server.operators.describe_account(account.name) if server.operators is not None else {}),
         **sharing_report(server.settings.options, account.name),
         "sublist_stats": routing_report([account]),
     }

@@ -156,6 +156,8 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
             "stats": jetstream_usage(server),
             "limits": {},
         }
+    if server.operators is not None:
+        report |= server.operators.describe()
     if options.server_tags:
         report["tags"] = options.server_tags
     return report

@@ -14,6 +14,7 @@ from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.statistics import ServerStatistics
 
 if TYPE_CHECKING:  # Loaded by servers that need them.
+    from jetlake.server.jwt.operators import Operators
     from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
     from jetlake.server.shell.monitoring.http import Monitoring
     from jetlake.server.shell.websocket.listener import WebSocketListener
@@ -66,6 +67,11 @@ class ServerView(Protocol):
     @property
     def leafnodes_port(self) -> int | None:
         """The port for leaf nodes; None without a listener."""
+        ...
+
+    @property
+    def operators(self) -> Operators | None:
+        """The trusted operators with their accounts; None where the configuration has the accounts."""
         ...
 
     @property
