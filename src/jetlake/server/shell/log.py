@@ -13,8 +13,9 @@ from jetlake.server.config.options import Options
 
 __all__ = ["LineLog", "Log", "LoggerLog", "open_line_log", "open_log"]
 
-# A peer's words must not steer the terminal that shows the log.
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+# A peer's words must not steer the terminal that shows the log, nor look like a line of the server's own.
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
+_ESCAPES[ord("\n")] = "\n    "
 
 
 class Log:

@@ -36,6 +36,13 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path):
     assert (tmp_path / "log").read_text().endswith("[ERR] a\\x1b[31mred\\x9b\\x0d\\x7f\tb\n")
 
 
+def test_no_text_forges_a_line(tmp_path):
+    log = LineLog(str(tmp_path / "log"))
+    log.error("a gateway named x\n[1] 2026/01/01 00:00:00.000000 [INF] all is well")
+    log.close()
+    assert len([line for line in (tmp_path / "log").read_text().splitlines() if LINE.match(line)]) == 1
+
+
 def test_without_time_and_without_details(tmp_path):
     log = LineLog(str(tmp_path / "log"), time_stamps=False, tracing=True)
     log.debug("not wanted")
