@@ -59,6 +59,7 @@ class EncryptedFaultyDisk(EncryptedDisk):
         """Lose what the process knew."""
         self._handles.clear()
         self._headers.clear()
+        self._own.clear()
 
     def flip(self, path: Path, offset: int, mask: int = 0x01) -> None:
         self.platter.flip(path, HEADER_BYTES + offset if offset >= 0 else offset, mask)

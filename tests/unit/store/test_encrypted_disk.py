@@ -107,6 +107,86 @@ def test_a_cut_and_a_new_file_in_the_same_place_have_other_nonces():
     assert platter.content(PATH) != before
 
 
+def restored(platter, *, cipher="aes"):
+    """The disk as a copy of the platter has it, after a start."""
+    copy = FaultyDisk(Random(9))
+    copy.put(PATH, platter.content(PATH))
+    return copy, EncryptedDisk(copy, KEY, cipher)
+
+
+@pytest.mark.parametrize("cipher", ["aes", "chacha"])
+@pytest.mark.parametrize("size", [1, 15, 16, 40, 4000])
+@pytest.mark.parametrize("reserved", [0, 1, 30, 5000])
+def test_what_is_appended_to_two_copies_of_a_file_has_two_keystreams(cipher, size, reserved):
+    """A copy that is restored and goes on, and the files that went on without it."""
+    platter, disk = make(cipher)
+    handle = disk.open(PATH, create=True)
+    disk.write(handle, b"x" * size, 0)
+    disk.truncate(handle, size + reserved)
+    first = -(-size // 16) * 16 + 16 if reserved else size  # Zeros of the store are in the blocks before.
+    ciphertexts = []
+    for _ in range(2):
+        copy, again = restored(platter)
+        handle = again.open(PATH)
+        for number in range(3):
+            again.write(handle, b"A" * 1000, size + 1000 * number)
+            again.sync(handle)
+        assert again.read(handle, size + 3000, 0) == b"x" * size + b"A" * 3000
+        ciphertexts.append(copy.content(PATH)[HEADER_BYTES:])
+        third = EncryptedDisk(copy, KEY, cipher)
+        assert third.read(third.open(PATH), size + 3000, 0) == b"x" * size + b"A" * 3000
+    one, two = ciphertexts
+    assert not any(one[n : n + 8] == two[n : n + 8] for n in range(first, size + 2990))
+
+
+def test_an_overwritten_place_has_its_nonce_for_good():
+    """Or what is behind it could not be read any more."""
+    platter, disk = make()
+    handle = disk.open(PATH, create=True)
+    disk.write(handle, b"x" * 100, 0)
+    copy, again = restored(platter)
+    handle = again.open(PATH)
+    again.write(handle, b"y" * 10, 40)
+    assert again.read(handle, 100, 0) == b"x" * 40 + b"y" * 10 + b"x" * 50
+    again.write(handle, b"z" * 10, 100)
+    third = EncryptedDisk(copy, KEY)
+    assert third.read(third.open(PATH), 110, 0) == b"x" * 40 + b"y" * 10 + b"x" * 50 + b"z" * 10
+
+
+def test_many_starts_leave_room_for_cuts():
+    platter, disk = make()
+    content = b""
+    for number in range(100):
+        handle = disk.open(PATH, create=True)
+        disk.write(handle, b"%03d" % number, len(content))
+        content += b"%03d" % number
+        disk = EncryptedDisk(platter, KEY)
+        assert disk.read(disk.open(PATH), 1000, 0) == content
+    handle = disk.open(PATH)
+    before = platter.content(PATH)[HEADER_BYTES + 100 :]
+    disk.truncate(handle, 100)
+    disk.write(handle, content[100:], 100)
+    after = platter.content(PATH)[HEADER_BYTES + 100 :]
+    assert before[:8] != after[:8]
+    assert disk.read(handle, 1000, 0) == content
+
+
+@pytest.mark.parametrize("slot", [0, HEADER_BYTES // 2])
+def test_a_new_header_replaces_both_when_it_was_synced(slot):
+    for offset in range(80):
+        platter, disk = make(seed=offset)
+        handle = disk.open(PATH, create=True)
+        disk.write(handle, b"content", 0)
+        copy, again = restored(platter)
+        handle = again.open(PATH)
+        for place in (7, 14, 21):
+            again.write(handle, b"content", place)
+            again.sync(handle)
+        copy.flip(PATH, slot + offset, 0x40)
+        third = EncryptedDisk(copy, KEY)
+        assert third.read(third.open(PATH), 28, 0) == b"content" * 4, offset
+
+
 @pytest.mark.parametrize("slot", [0, HEADER_BYTES // 2])
 def test_one_damaged_header_costs_nothing(slot):
     for offset in range(80):

@@ -8,12 +8,15 @@ Invariants:
 - The bytes are encrypted by a stream cipher, with a key of their own for each file, made from the store's key and a
   random nonce in the header. Bytes that are cut off and written again get another nonce: no two messages share a
   keystream. Only what the store overwrites in place does: numbers of its mark, and the bytes that erase a message.
+- What a process appends first to a file that it found gets another nonce too: the file may be an older copy that was
+  restored, and with the newer one there would be two messages under one keystream.
 - A block of sixteen aligned bytes that are all zeros was never written: a hole, and zeros for the store too, which
   makes files longer before it writes and finds the end of a log by the zeros that follow. A block is written as a
   whole, with zeros of the store around what it asked for. The last block of a file may be shorter, and so few zeros say
   nothing: it is a hole where the block before it is one, and the two are written together.
-- The header stands there twice, each with a hash under the key, and is written alternately: one may be torn or
-  damaged. A file whose headers are both unreadable reads as zeros, as does a file whose start a power cut took.
+- The header stands there twice, each with a hash under the key: one may be torn or damaged. A new one replaces one of
+  them, and the other one only after the first was synced. A file whose headers are both unreadable reads as zeros, as
+  does a file whose start a power cut took.
 
              0        2048      4096
     file     | header | header | ciphertext …          header: magic, version, cipher, turn, (from, nonce) …, hash
@@ -50,6 +53,10 @@ _SPAN = Struct("<Q16s")
 _HASH_BYTES = 16
 # A file that is cut this often, and written again, is not cut any more with another nonce.
 _SPANS_MAX = (_SLOT_BYTES - _HEAD.size - _HASH_BYTES) // _SPAN.size
+# A file that so many processes have appended to is continued with the nonce of the last: there is room left for cuts.
+_PROCESSES_MAX = _SPANS_MAX // 2
+# The latest files of which is remembered that this process has given them a nonce.
+_OWN_MAX = 4096
 _BLOCK = 16
 _ZERO_BLOCK = bytes(_BLOCK)
 _SCAN_BYTES = 64 * 1024
@@ -63,16 +70,34 @@ class _Header:
     Attributes:
         spans: from which byte on which nonce holds; empty = the file has no header yet.
         turn: of the header that was written last.
+        is_found: the file is another process's, and its last nonce too.
+        written_to: up to here, a file that was found is known to hold something; what is written before overwrites.
         is_unsaved: the disk refused this header; it is written before anything else is.
+        single_turn: the turn in which it was written once, not twice; 0 = none.
+        synced_turn: the turn whose header the last sync had; other threads, which sync, set this and nothing else.
     """
 
-    __slots__ = ("__weakref__", "cipher", "ciphers", "is_unsaved", "spans", "turn")
+    __slots__ = (
+        "__weakref__",
+        "cipher",
+        "ciphers",
+        "is_found",
+        "is_unsaved",
+        "single_turn",
+        "spans",
+        "synced_turn",
+        "turn",
+        "written_to",
+    )
 
     def __init__(self, cipher: int, spans: list[tuple[int, bytes]], turn: int) -> None:
         self.cipher = cipher
         self.spans = spans
         self.turn = turn
+        self.is_found = False
+        self.written_to = 0
         self.is_unsaved = False
+        self.single_turn = self.synced_turn = 0
         self.ciphers: dict[bytes, Any] = {}
 
 
@@ -117,6 +142,7 @@ class EncryptedDisk:
         self._cipher = CIPHERS[cipher]
         self._handles: dict[int, _Handle] = {}
         self._headers: WeakValueDictionary[bytes, _Header] = WeakValueDictionary()
+        self._own: dict[bytes, None] = {}  # the first nonces of files, the latest last
 
     # Files
 
@@ -157,7 +183,11 @@ class EncryptedDisk:
         header = self._header_of(handle) or self._begin(handle, state)
         if header.is_unsaved:
             self._save(handle, header)
+        elif header.single_turn and header.synced_turn >= header.single_turn:
+            self._save_again(handle, header)
         size, end = self.size(handle), offset + len(data)
+        if header.is_found and offset >= header.written_to:
+            self._continue(handle, header, min(offset, size), size)
         if offset > size:
             self._fill_last(handle, header, size, offset)
         if offset != state.end or end < size:
@@ -192,6 +222,8 @@ class EncryptedDisk:
             if last < size and is_hole and not follows_hole:
                 self._fill(handle, header, last, size)
         elif size > present:
+            if header.is_found:
+                self._continue(handle, header, present, present)
             self._fill_last(handle, header, present, size)
             is_far = self._is_hole(handle, last - _BLOCK, present)
             self.disk.truncate(handle, HEADER_BYTES + size)
@@ -202,7 +234,12 @@ class EncryptedDisk:
         self.disk.begin_writeback(handle, HEADER_BYTES + offset, size)
 
     def sync(self, handle: int) -> None:
+        state = self._handles.get(handle)
+        header = state.header if state is not None else None
+        turn = header.turn if header is not None and not header.is_unsaved else 0
         self.disk.sync(handle)
+        if header is not None:
+            header.synced_turn = turn
 
     # Names
 
@@ -269,6 +306,9 @@ class EncryptedDisk:
         if known is not None and known.spans and known.turn >= newest.turn:
             return known
         self._headers[newest.spans[0][1]] = newest
+        newest.is_found = newest.spans[0][1] not in self._own
+        if len(headers) == 1 or headers[0].turn != headers[1].turn:
+            newest.single_turn = newest.turn
         return newest
 
     def _unpack(self, slot: bytes) -> _Header | None:
@@ -295,7 +335,41 @@ class EncryptedDisk:
         header = _Header(self._cipher, [(0, os.urandom(16))], 1)
         self.disk.write(handle, self._pack(header) * 2, 0)
         self._headers[header.spans[0][1]] = state.header = header
+        self._remember(header)
         return header
+
+    def _remember(self, header: _Header) -> None:
+        """Note that this process has given the file a nonce."""
+        header.is_found = False
+        self._own[header.spans[0][1]] = None
+        if len(self._own) > _OWN_MAX:
+            del self._own[next(iter(self._own))]
+
+    def _continue(self, handle: int, header: _Header, offset: int, size: int) -> None:
+        """Begin another nonce where this process appends first to a file that it found; not where it overwrites.
+
+        Of a file that was made longer before, the rest of the blocks that hold zeros of the store keeps its nonce.
+
+        Args:
+            offset: of the first byte to be written, at most the size.
+            size: of the file so far.
+        """
+        first = offset - offset % _BLOCK
+        if not self._is_hole(handle, first, size):
+            starts = [size] if offset == size else [min(first + _BLOCK, size), min(first + 2 * _BLOCK, size)]
+        elif self._is_hole(handle, first - _BLOCK, size):
+            # Zeros may be written in front of what the store appends, from the hole before on.
+            starts = [first - _BLOCK]
+        else:
+            starts = [first]
+        for start in starts:
+            if start == size or (self._is_hole(handle, start, size) and not self._is_written(handle, start, size)):
+                self._remember(header)
+                if len(header.spans) < _PROCESSES_MAX:
+                    # The first nonce stays: it names the header.
+                    self._change_nonce(handle, header, max(start, 1))
+                return
+        header.written_to = offset + 1
 
     def _change_nonce(self, handle: int, header: _Header, start: int) -> None:
         """Write with another nonce from this byte on; the bytes behind it are about to be cut off.
@@ -314,6 +388,13 @@ class EncryptedDisk:
     def _save(self, handle: int, header: _Header) -> None:
         self.disk.write(handle, self._pack(header), _SLOT_BYTES * (header.turn % 2))
         header.is_unsaved = False
+        header.single_turn = header.turn
+
+    def _save_again(self, handle: int, header: _Header) -> None:
+        """Write a header that was synced into the place of the one before it."""
+        with suppress(OSError):  # The next write tries again.
+            self.disk.write(handle, self._pack(header), _SLOT_BYTES * ((header.turn + 1) % 2))
+            header.single_turn = 0
 
     # Ciphers
 
