@@ -253,6 +253,7 @@ async def test_a_leaf_node_answers_its_own_requests_and_learns_nothing_of_others
         await message.respond(b"secret")
 
     await app.subscribe("ask", callback=answer)
+    await app.flush()
     assert (await other.request("ask", b"", timeout=10)).payload == b"secret"
     asking = asyncio.create_task(other.request("mine", b"", timeout=10))
     request = await leaf.read_line(b"HMSG mine")
