@@ -148,6 +148,28 @@ async def test_what_is_no_answer_is_a_refusal(given, tmp_path):
     assert "authenticate returned" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Access(permissions=Permissions(publish=SubjectPermissions(allow="a.>"))), "tuple of subjects"),
+        (lambda: Access(permissions=Permissions(publish=SubjectPermissions(deny=("a. >",)))), "'a. >' is not a valid"),
+        (lambda: Access(permissions=Permissions(subscribe=SubjectPermissions(deny=("a..b",)))), "'a..b' is not a"),
+        (lambda: Access(permissions="everything"), "$.permissions"),
+        (lambda: Access(permissions=Permissions(publish=("a",))), "$.permissions.publish"),
+        (lambda: Access(max_payload="5"), "$.max_payload"),
+        (lambda: Access(expires_s=float("nan")), "NaN"),
+    ],
+)
+async def test_an_access_that_makes_no_sense_is_a_refusal(make, complaint, tmp_path):
+    log = LineLog(str(tmp_path / "log"))
+    async with jetlake.Server(authenticate=lambda request: make(), log=log, **NO_JETSTREAM) as server:
+        with pytest.raises(AuthorizationError):
+            await jetlake.connect(server.url, user="x", password="y")
+        assert server.defects == 0
+    log.close()
+    assert complaint in (tmp_path / "log").read_text()
+
+
 async def test_failures_and_silence_are_refusals(tmp_path):
     """Of functions that raise, never end, or hold on when they are cancelled; clients that are gone cost nothing."""
     release, hold = threading.Event(), asyncio.Event()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
 from jetlake.model.ack_subject import NO_DOMAIN
 from jetlake.model.weighted_mappings import MappingOptions
+from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, parse_leaf_url
 from jetlake.server.config.operator_options import CalloutOptions, OperatorOptions
 from jetlake.server.config.secret import Secret
@@ -31,6 +33,8 @@ __all__ = [
     "TlsOptions",
     "User",
     "WebSocketOptions",
+    "is_subject",
+    "is_subject_with_group",
 ]
 
 GLOBAL_ACCOUNT = "$G"
@@ -55,6 +59,15 @@ class SubjectPermissions(Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
     """Never these, whatever is allowed."""
 
+    def __post_init__(self) -> None:
+        for name in ("allow", "deny"):
+            given: Any = getattr(self, name)
+            if isinstance(given, list):
+                structs.force_setattr(self, name, tuple(given))
+            # A text would be read letter by letter, and `>` in it would permit everything.
+            elif not isinstance(given, tuple) and (given is not None or name == "deny"):
+                raise ConfigError(f"{name} of permissions is a tuple of subjects, such as ('orders.>',), not {given!r}")
+
 
 class ResponsePermission(Struct, frozen=True, kw_only=True):
     """Permission to publish to the reply subject of a received message."""
@@ -72,6 +85,28 @@ class Permissions(Struct, frozen=True, kw_only=True):
     subscribe: SubjectPermissions | None = None
     responses: ResponsePermission | None = None
 
+    def check(self) -> None:
+        """Check the subjects.
+
+        Raises:
+            ConfigError: one is not valid: it would match nothing, and what it denies would be permitted.
+        """
+        for rules, is_valid in ((self.publish, is_subject), (self.subscribe, is_subject_with_group)):
+            for subject in () if rules is None else (*(rules.allow or ()), *rules.deny):
+                if not is_valid(subject):
+                    raise ConfigError(f"permissions: {subject!r} is not a valid subject")
+
+
+def is_subject(text: str) -> bool:
+    """Return whether permissions take it as a subject."""
+    return is_valid_config(text.encode())
+
+
+def is_subject_with_group(text: str) -> bool:
+    """Return whether it is a subject, or a subject and the queue group that it concerns."""
+    words = text.split()
+    return is_subject(text) or (len(words) == 2 and is_subject(words[0]))
+
 
 class User(Struct, frozen=True, kw_only=True):
     """A user, who connects with name and password, or with an nkey."""
@@ -86,6 +121,12 @@ class User(Struct, frozen=True, kw_only=True):
     """None = everything is allowed."""
     connection_types: tuple[str, ...] | None = None
     """How the user may connect: `STANDARD`, `WEBSOCKET`, `LEAFNODE`; None = in any way."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.connection_types, str):  # A part of the text would do.
+            raise ConfigError(f"connection_types of user {self.name!r} is a tuple of names, not a text")
+        if self.permissions is not None:
+            self.permissions.check()
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):

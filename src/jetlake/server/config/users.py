@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from jetlake.errors import ConfigError
-from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.conf import Value
 from jetlake.server.config.mappings_reader import read_mappings
 from jetlake.server.config.operator_section import read_callout
@@ -20,6 +19,8 @@ from jetlake.server.config.options import (
     Secret,
     SubjectPermissions,
     User,
+    is_subject,
+    is_subject_with_group,
 )
 from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.sharing_reader import read_exports, read_imports, read_trace
@@ -134,24 +135,14 @@ def _permissions(value: Value | None, findings: Findings) -> Permissions | None:
     if value is None:
         return None
     section = Section(value, findings)
-    publish = _subjects(section.find("pub", "publish", "import"), findings, is_valid=_is_subject)
-    subscribe = _subjects(section.find("sub", "subscribe", "export"), findings, is_valid=_is_subject_with_group)
+    publish = _subjects(section.find("pub", "publish", "import"), findings, is_valid=is_subject)
+    subscribe = _subjects(section.find("sub", "subscribe", "export"), findings, is_valid=is_subject_with_group)
     responses = _responses(section.find("publish_allow_responses", "allow_responses"), findings)
     section.finish()
     if responses is not None and (publish is None or publish.allow is None):
         # With response permissions alone nothing else may be published.
         publish = SubjectPermissions(allow=(), deny=publish.deny if publish is not None else ())
     return Permissions(publish=publish, subscribe=subscribe, responses=responses)
-
-
-def _is_subject(text: str) -> bool:
-    return is_valid_config(text.encode())
-
-
-def _is_subject_with_group(text: str) -> bool:
-    """Return whether it is a subject, or a subject and the queue group that it concerns."""
-    words = text.split()
-    return _is_subject(text) or (len(words) == 2 and _is_subject(words[0]))
 
 
 def _subjects(value: Value | None, findings: Findings, *, is_valid: Callable[[str], bool]) -> SubjectPermissions | None:

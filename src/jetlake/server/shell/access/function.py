@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import GLOBAL_ACCOUNT, ConnectionLimits, Options, Permissions
@@ -103,6 +103,10 @@ class FunctionArbiter:
             access = Access()
         if not isinstance(access, Access):
             raise TypeError(f"authenticate returned {type(access).__name__}, not Access, True, False or None")
+        # Structs take values of any type: a wrong one must not be found when the client is let in.
+        access = convert(to_builtins(access), Access)
+        if access.permissions is not None:
+            access.permissions.check()
         expires_ns = 0
         if access.expires_s is not None:
             expires_ns = self._clock.now_ns() + max(int(access.expires_s * _SECOND_NS), 1)

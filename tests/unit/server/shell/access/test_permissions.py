@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
+from jetlake.errors import ConfigError
+from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions, User
 from jetlake.server.shell.access.permissions import PermissionCheck
 
 
@@ -109,3 +110,24 @@ def test_replies_to_answer_are_bounded():
     assert len(permissions._replies) <= 4096
     assert permissions.may_publish(b"in.9999")
     assert not permissions.may_publish(b"in.0")
+
+
+@pytest.mark.parametrize("given", ["orders.>", {"orders.>"}, 5])
+def test_a_text_is_no_list_of_subjects(given):
+    for name in ("allow", "deny"):
+        with pytest.raises(ConfigError, match=f"{name} of permissions is a tuple"):
+            SubjectPermissions(**{name: given})
+    assert SubjectPermissions(allow=["orders.>"]).allow == ("orders.>",)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"permissions": Permissions(publish=SubjectPermissions(deny=("a b",)))}, "'a b' is not a valid subject"),
+        ({"permissions": Permissions(subscribe=SubjectPermissions(deny=("a..b",)))}, "'a..b' is not a valid subject"),
+        ({"connection_types": "LEAFNODE_WS"}, "connection_types of user 'a' is a tuple"),
+    ],
+)
+def test_a_user_whose_rules_would_keep_nobody_out_is_refused(given, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        User(name="a", **given)
