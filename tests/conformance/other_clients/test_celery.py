@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from celery import Celery, chord
+from celery.app.task import Context
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import ImproperlyConfigured, Reject
 from kombu import Connection, Exchange, Producer, Queue
+from kombu.exceptions import EncodeError
 
 import jetlake
 import jetlake.blocking
@@ -69,6 +71,14 @@ async def test_a_worker_runs_tasks_with_retries_eta_chords_and_results(url):
     def total(numbers):
         return sum(numbers)
 
+    @app.task(shared=False)
+    def large():
+        return "x" * 2_000_000
+
+    @app.task(shared=False)
+    def fail_at_length():
+        raise ValueError("x" * 2_000_000)
+
     @in_thread
     def run():
         with start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, shutdown_timeout=TIMEOUT_S):
@@ -77,7 +87,18 @@ async def test_a_worker_runs_tasks_with_retries_eta_chords_and_results(url):
             waiting = later.apply_async(eta=due)
             assert [each.get(TIMEOUT_S, interval=0.01) for each in results] == list(range(1, 21))
             assert third_time.delay().get(TIMEOUT_S, interval=0.01) == 2
-            assert chord([add.s(1, 1), add.s(2, 2)])(total.s()).get(TIMEOUT_S, interval=0.01) == 6
+            summed = chord([add.s(1, 1), add.s(2, 2)])(total.s())
+            assert summed.get(TIMEOUT_S, interval=0.01) == 6
+            # A part that ran again after the chord had ended: its worker died before it acknowledged the task.
+            for part in summed.parent:
+                again = Context(id=part.id, group=summed.parent.id, chord=total.s().set(task_id="the body"))
+                app.backend.on_chord_part_return(again, "SUCCESS", part.result)
+            assert app.AsyncResult("the body").state == "PENDING"
+            for task in (large, fail_at_length):
+                with pytest.raises(EncodeError, match="the server takes 1048576 at most"):
+                    task.delay().get(TIMEOUT_S, interval=0.01)
+            named = add.apply_async((1, 1), task_id="mail to: ann@example.org, *.>/ä")
+            assert named.get(TIMEOUT_S, interval=0.01) == 2
             failed = fail.delay()
             with pytest.raises(ValueError, match="meant to"):
                 failed.get(TIMEOUT_S, interval=0.01)
@@ -248,6 +269,7 @@ async def test_what_is_no_task_is_removed(url, server):
         ("shop", {"visibility_timeout": 0}, "visibility_timeout is 1 second or more"),
         ("shop", {"priority_steps": [3, 6]}, "begin with 0"),
         ("shop", {"priority_steps": 3}, "list of numbers"),
+        ("shop", {"visibility_timeout": float("nan")}, "visibility_timeout is 1 second or more"),
         ("shop", {"replicas": 0}, "replicas is 1 or more"),
         ("my_shop", {}, "letters, digits"),
     ],
@@ -257,9 +279,24 @@ def test_options_that_cannot_work_are_refused(path, options, complaint):
         Connection(f"jetstream://localhost:1/{path}", transport_options=options).connect()
 
 
-def test_a_bad_address_of_results_is_refused():
-    app = Celery("shop", backend="jetstream://localhost:1/my_shop", set_as_current=False)
-    with pytest.raises(ImproperlyConfigured, match="letters, digits"):
+def test_certificates_of_a_broker_are_an_ssl_context():
+    with pytest.raises(ConfigError, match="give certificates as an SSL context"):
+        Connection("jetstream://localhost:1/shop", ssl={"ca_certs": "ca.pem"}).connect()
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "complaint"),
+    [
+        ("/my_shop", {}, "letters, digits"),
+        ("/shop", {"replica": 3}, "'replica', which jetstream:// does not know"),
+        ("/shop?replicas=3", {}, "'replicas', which jetstream:// does not know"),
+        ("/shop?ssl_ca_certs=ca.pem", {}, "give certificates as an SSL context"),
+    ],
+)
+def test_a_bad_address_of_results_is_refused(address, options, complaint):
+    app = Celery("shop", backend=f"jetstream://localhost:1{address}", set_as_current=False)
+    app.conf.result_backend_transport_options = options
+    with pytest.raises(ImproperlyConfigured, match=complaint):
         _ = app.backend
 
 
@@ -287,6 +324,57 @@ async def test_a_counter_counts_every_caller_once(url):
         assert backends[1].mget(["chord-unlock-1"]) == [None]
 
     await run()
+
+
+async def test_a_part_of_a_chord_is_counted_once(url):
+    @in_thread
+    def run():
+        backend = Celery("shop", backend=url, set_as_current=False).backend
+
+        def count(part):
+            backend._part = part
+            return backend.incr("chord-unlock-1")
+
+        assert [count(part) for part in "abab"] == [1, 2, 1, 2]
+        # The worker died before it had written the number of the part.
+        backend._opened().purge("chord-unlock-1.b")
+        assert [count(part) for part in "bcba"] == [2, 3, 2, 1]
+        backend._opened().purge("chord-unlock-1.c")
+        assert [count(part) for part in "dcd"] == [4, 3, 4]
+
+    await run()
+
+
+@pytest.mark.parametrize("name", ["a.b", "*", ">", "a b", "a=20b", "ä/\\", "$JS.API.>", "_INBOX.x", "n" * 200])
+async def test_a_queue_may_have_any_name(url, name):
+    @in_thread
+    def run():
+        with connected(url, name) as (channel, queue):
+            queue.declare()
+            for number in range(2):
+                Producer(channel).publish({"id": number}, routing_key=name)
+            assert [queue.get(no_ack=True).payload["id"] for _ in range(2)] == [0, 1]
+            queue.delete()
+
+    await run()
+
+
+async def test_a_queue_without_a_name_is_refused(url):
+    def publish():
+        with connected(url) as (channel, _), pytest.raises(ConfigError, match="a name that is not empty"):
+            channel._new_queue("")
+
+    await asyncio.to_thread(publish)
+
+
+async def test_a_stream_of_others_is_no_queue(url, server):
+    def publish():
+        with connected(url) as (channel, _), jetlake.blocking.connect(server.url) as client:
+            client.jetstream().create_stream("shop_mail", subjects=["mail.>"])
+            with pytest.raises(ConfigError, match=r"needs the stream shop_mail, but that one stores mail\.>"):
+                Producer(channel).publish({}, routing_key="mail")
+
+    await asyncio.to_thread(publish)
 
 
 async def test_a_producer_whose_channel_was_closed_connects_again(url):

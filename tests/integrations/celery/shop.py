@@ -19,7 +19,9 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_publish_retry_policy={"max_retries": None, "interval_max": 0.5},
-    worker_prefetch_multiplier=1,
+    worker_prefetch_multiplier=2,
+    # The body of a chord waits this long for results that are there, on a server that is being started; 3 s by default.
+    result_chord_join_timeout=60,
 )
 
 
@@ -59,6 +61,13 @@ def refuse(self, name):
     raise Reject("never again", requeue=False)
 
 
-@app.task
-def total(numbers):
-    return sum(numbers)
+@app.task(bind=True)
+def part(self, name, amount):
+    note(self.request, f"part-{name}")
+    return amount
+
+
+@app.task(bind=True)
+def total(self, amounts, name):
+    note(self.request, f"total-{name}")
+    return sum(amounts)

@@ -15,6 +15,7 @@ stores.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +49,7 @@ class QueueOptions:
             raise ConfigError(
                 f"the path of the URL is the prefix of stream names: letters, digits and '-', not {self.prefix!r}"
             )
-        if not _is_number(self.visibility_timeout_s) or self.visibility_timeout_s < 1:
+        if not _is_number(self.visibility_timeout_s) or not 1 <= self.visibility_timeout_s < math.inf:
             raise ConfigError(f"visibility_timeout is 1 second or more, not {self.visibility_timeout_s!r}")
         steps = self.priority_steps
         if not steps or steps[0] != 0 or list(steps) != sorted(set(steps)) or steps[-1] > 255:
@@ -82,15 +83,15 @@ class QueueOptions:
 
     def stream(self, queue: str) -> str:
         """Return the name of a queue's stream."""
-        return f"{self.prefix}_{_token(queue)}"
+        return f"{self.prefix}_{token(queue)}"
 
     def subject(self, queue: str, *tokens: str) -> str:
         """Return a subject of a queue's stream."""
-        return ".".join([self.prefix, _token(queue), *tokens])
+        return ".".join([self.prefix, token(queue), *tokens])
 
     def broadcast_subject(self, exchange: str) -> str:
         """Return the subject of what is broadcast to an exchange. No queue's subject begins like it."""
-        return f"{self.prefix}_broadcast.{_token(exchange)}"
+        return f"{self.prefix}_broadcast.{token(exchange)}"
 
 
 def server_url(host: str | None, port: int | None, user: str | None, password: str | None, *, tls: bool) -> str:
@@ -116,11 +117,20 @@ def due_at(message: dict[str, Any], now: datetime) -> datetime | None:
     return due if due > now else None
 
 
-def _token(queue: str) -> str:
-    """Return a queue's name as a subject token: every other character becomes `=` and its hexadecimal bytes."""
-    return re.sub(
-        r"[^A-Za-z0-9_-]", lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), queue, flags=re.ASCII
-    )
+def token(name: str) -> str:
+    """Return a name as a subject token: characters other than letters, digits, `-` and `_` become `=` and their code.
+
+    Raises:
+        ConfigError: the name is empty, or cannot be encoded.
+    """
+    if not name:
+        raise ConfigError("a queue, an exchange or a task id needs a name that is not empty")
+    try:
+        return re.sub(
+            r"[^A-Za-z0-9_-]", lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), name, flags=re.ASCII
+        )
+    except UnicodeEncodeError:
+        raise ConfigError(f"the name {name!r} is no text in UTF-8") from None
 
 
 def _is_number(value: object) -> bool:

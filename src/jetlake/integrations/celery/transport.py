@@ -44,6 +44,7 @@ from jetlake.errors import (
 from jetlake.integrations.celery.broadcasts import Broadcasts
 from jetlake.integrations.celery.puller import Level, Puller, QueueGoneError
 from jetlake.integrations.celery.queues import QueueOptions, due_at, server_url
+from jetlake.protocol.subjects import is_subset
 from jetlake.version import __version__
 
 # How long a drain looks at the queues at once, before it sees whether it is to end.
@@ -337,6 +338,11 @@ class Transport(virtual.Transport):
                 f"broker_transport_options has {unknown[0]!r}, which jetstream:// does not know; "
                 f"it knows {', '.join(sorted(_KNOWN_OPTIONS))}"
             )
+        if isinstance(client.ssl, dict) and client.ssl:
+            raise ConfigError(
+                "broker_use_ssl is True or False with jetstream://; give certificates as an SSL context: "
+                "broker_transport_options={'connect': {'tls': context}}"
+            )
         self.queues = QueueOptions.of(client.virtual_host, given)
         self.room = threading.Event()
         self._client: jetlake.blocking.Client | None = None
@@ -390,6 +396,12 @@ class Transport(virtual.Transport):
             )
         except StreamNameInUseError:
             stream = self.jetstream.stream(name)  # Its configuration was changed by hand, and is kept.
+            stored = stream.cached_info.config.subjects
+            if not any(is_subset(queues.subject(queue, ">").encode(), subject.encode()) for subject in stored):
+                raise ConfigError(
+                    f"queue {queue!r} needs the stream {name}, but that one stores {', '.join(stored)}: "
+                    "delete it, or put another path into the URL of the broker"
+                ) from None
         levels = []
         for step in sorted(queues.priority_steps, reverse=True):
             consumer = stream.create_or_update_consumer(
