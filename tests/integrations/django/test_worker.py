@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import jetlake.blocking
+from jetlake.errors import InvalidOptionError
 
 PROJECT = """
 import sys, time
@@ -105,3 +106,16 @@ def test_what_cannot_work_is_said(server, start):
         worker = start(what)
         _, errors = worker.communicate()
         assert worker.returncode and complaint in errors
+
+
+def test_what_no_worker_can_be_is_refused():
+    from jetlake.integrations.django.workers import worker as marked
+
+    with pytest.raises(InvalidOptionError, match=r"def bill\(message\), with async_to_sync inside"):
+
+        @marked("JOBS", "workers")
+        async def bill(message):
+            """Nobody would await it, and its message would be acknowledged."""
+
+    with pytest.raises(InvalidOptionError, match="no option 'retry'"):
+        marked("JOBS", "workers", retry=3)

@@ -154,6 +154,69 @@ async def test_what_cannot_work_is_refused():
         await messaging.jetstream()
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"retry": 3}, "a worker has no option 'retry'; it takes backoff, "),
+        ({"on_error": print}, "a worker has no option 'on_error'"),
+        ({"concurrency": 0}, "concurrency is 1 or more, not 0"),
+        ({"retries": -1}, "retries is a whole number"),
+        ({"expires": 1}, "expires is 4 to 600 seconds"),
+    ],
+)
+def test_options_that_no_consumer_takes_are_refused_where_they_are_given(options, complaint):
+    with pytest.raises(InvalidOptionError, match=complaint):
+        Messaging().worker("JOBS", "workers", **options)
+
+
+async def test_a_worker_may_be_limited_by_bytes(server):
+    messaging = Messaging(server.url)
+    messaging.setup(prepare)
+    done = asyncio.Event()
+
+    @messaging.worker("JOBS", "workers", max_bytes=4096)
+    async def work(message):
+        done.set()
+
+    async with messaging.lifespan(None):
+        await (await messaging.jetstream()).publish("jobs", b"1")
+        await asyncio.wait_for(done.wait(), TIMEOUT_S)
+
+
+async def test_one_messaging_runs_in_one_application_at_a_time(server):
+    messaging = Messaging(server.url)
+    for _ in range(2):
+        async with messaging.lifespan(None):
+            with pytest.raises(InvalidOptionError, match="is running"):
+                async with messaging.lifespan(None):
+                    pass
+            await messaging.jetstream()
+
+
+async def test_a_worker_survives_an_error_that_nobody_expects(server, caplog, monkeypatch):
+    messaging = Messaging(server.url)
+    messaging.setup(prepare)
+    done = asyncio.Event()
+
+    @messaging.worker("JOBS", "workers")
+    async def work(message):
+        done.set()
+
+    find, calls = JetStream.consumer, []
+
+    async def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError("as nobody expects")
+        return await find(*arguments)
+
+    monkeypatch.setattr(JetStream, "consumer", fail_once)
+    async with messaging.lifespan(None):
+        await (await messaging.jetstream()).publish("jobs", b"1")
+        await asyncio.wait_for(done.wait(), TIMEOUT_S)
+    assert "as nobody expects" in caplog.text
+
+
 APPLICATION = """
 import asyncio, sys
 from fastapi import FastAPI

@@ -23,6 +23,7 @@ from jetlake.client import Client, JetStream
 from jetlake.client.messages.message import Message
 from jetlake.client.settings.options import timeout_s
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, InvalidOptionError, JetlakeError
+from jetlake.integrations.worker_options import worker_options
 from jetlake.model.encoding.durations import Seconds
 
 SetupT = TypeVar("SetupT", bound=Callable[[JetStream], Awaitable[object]])
@@ -55,6 +56,7 @@ class Messaging:
         self._setups: list[Callable[[JetStream], Awaitable[object]]] = []
         self._workers: list[_Worker] = []
         self._client: Client | None = None
+        self._is_running = False
 
     # What the application declares
 
@@ -75,11 +77,15 @@ class Messaging:
             concurrency: how many messages are handled at once.
             consume: further options of `Consumer.consume`: `retries`, `backoff` and `dead_letter` say what happens to a
                 message whose handler raises. Without them it comes again after the consumer's ack wait.
+
+        Raises:
+            InvalidOptionError: an option that no consumer takes.
         """
+        options = worker_options(concurrency, consume)
 
         def register(function: HandlerT) -> HandlerT:
             _check(function, "a worker", "message")
-            self._workers.append(_Worker(stream, consumer, function, {"concurrency": concurrency, **consume}))
+            self._workers.append(_Worker(stream, consumer, function, options))
             return function
 
         return register
@@ -107,7 +113,22 @@ class Messaging:
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncIterator[None]:
-        """Connect, set up and start the workers; at the end drain them and the connection."""
+        """Connect, set up and start the workers; at the end drain them and the connection.
+
+        Raises:
+            InvalidOptionError: it is running already.
+        """
+        if self._is_running:
+            raise InvalidOptionError("this Messaging is running: give each application that runs one of its own")
+        self._is_running = True
+        try:
+            async with self._connected():
+                yield
+        finally:
+            self._is_running = False
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
         async with jetlake.connect(self.servers, **self._options) as client:
             js = client.jetstream()
             for function in self._setups:
@@ -143,7 +164,7 @@ class _Worker:
         self._stream = stream
         self._consumer = consumer
         self._function = function
-        self._options = {"max_messages": max(1, options["concurrency"]), **options}
+        self._options = options
         self._stopping: asyncio.Event | None = None
         self._handling: set[asyncio.Future[object]] = set()
 
@@ -163,7 +184,7 @@ class _Worker:
                     if stopping.is_set():
                         await read.stop()
                     await ended
-            except JetlakeError as error:
+            except Exception as error:
                 if stopping.is_set():
                     return
                 logger.error(
@@ -172,6 +193,7 @@ class _Worker:
                     self._stream,
                     wait_s,
                     error,
+                    exc_info=None if isinstance(error, JetlakeError) else error,
                 )
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), wait_s)
@@ -194,7 +216,7 @@ class _Worker:
             # A task of its own, so that cutting it off does not end the read, which is about to end by itself.
             await asyncio.wait([task])
             if task.cancelled():
-                raise DrainTimeoutError("the handler did not finish before the application stopped")
+                raise DrainTimeoutError("the handler was cancelled before it had finished")
             await task
         finally:
             task.cancel()
