@@ -8,15 +8,18 @@ import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
 
 import jetlake
 from jetlake.cli.command_table import EXIT_INTERRUPTED
 from jetlake.cli.session import EXIT_USAGE
 from jetlake.integrations.mcp.answers import ANSWER_BYTES_MAX
+from jetlake.integrations.mcp.tools import Tools, build
 from tests.support.clients import TIMEOUT_S
 from tests.support.servers import make_server
 
@@ -178,6 +181,8 @@ async def test_only_a_flag_offers_changes(server, js):
         }
         assert (await model.ask("publish", **sent))["is_duplicate"]
         assert "not base64" in await model.fail("publish", subject="s.1", payload="ä", is_base64=True)
+        for subject in ("$JS.API.STREAM.DELETE.S", "$JS.ACK.S.c.1.1.1.1.1", "$SYS.REQ.SERVER.PING"):
+            assert "is a request to the server" in await model.fail("publish", subject=subject)
         await model.ask("publish", subject="s.2")
         await model.ask("pause_consumer", stream="S", consumer="c", seconds=60)
         assert (await model.ask("consumer_info", stream="S", consumer="c"))["paused"]
@@ -200,9 +205,26 @@ async def test_errors_say_what_to_do(server, js):
         )
         assert "either sequence or last_of_subject" in await model.fail("get_message", stream="S")
         assert "no message found" in await model.fail("get_message", stream="S", sequence=9)
-        assert "has a blank" in await model.fail("stream_info", stream="a b")
+        for name in ("", "a b", "a.b", "*", ">", "a\n"):
+            for tool in ("stream_info", "list_consumers", "read_messages"):
+                text = await model.fail(tool, stream=name)
+                assert "stream needs a name" in text or "may not contain blanks, dots, wildcards" in text
         # The process survives all of them.
         assert (await model.ask("list_streams"))["total"] == 1
+
+
+async def test_half_a_character_is_a_sentence_too(server, js):
+    await js.create_stream("S", subjects=["s"])
+    tools = Tools(partial(jetlake.connect, server.url), lambda client: client.jetstream())
+    asked = build(tools, str, allow_changes=True)
+    for tool, arguments in (
+        ("list_streams", {"subject": "\ud800"}),
+        ("read_messages", {"stream": "S", "subject": "\ud800"}),
+        ("publish", {"subject": "s", "payload": "\ud800"}),
+    ):
+        with pytest.raises(ToolError, match=r"no text in UTF-8: '\\ud800'"):
+            await asked.call_tool(tool, arguments)
+    await tools.close()
 
 
 async def test_a_server_that_goes_away_fails_calls_and_is_found_again(server):

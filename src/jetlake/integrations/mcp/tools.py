@@ -21,6 +21,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from jetlake.client.api.api_caller import check_name
 from jetlake.client.api.consumer_api import pause_consumer
 from jetlake.errors import InvalidOptionError, JetlakeError, MessageNotFoundError
 from jetlake.errors_table import ERROR_TABLE, HINTS
@@ -53,6 +54,8 @@ Offset = Annotated[int, Field(ge=0, description="How many to skip.")]
 Sequence = Annotated[int, Field(ge=1, description="Sequence of a message in its stream.")]
 Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 
+_OF_THE_SERVER = ("$JS.", "$SYS.")
+"""Beginnings of subjects on which a message is an order: it would delete streams without the tool for that."""
 _STREAMS_MAX = 50
 """How many streams a question about all of them looks at: each is one request."""
 _INSTRUCTIONS = """\
@@ -107,7 +110,8 @@ class Tools:
         """
         js = await self._jetstream()
         body = StreamInfoRequest(subjects_filter=subjects)
-        return shorten(msgspec.to_builtins(await js.api.call(StreamInfoReply, "STREAM.INFO", stream, body=body)))
+        name = check_name("stream", stream)
+        return shorten(msgspec.to_builtins(await js.api.call(StreamInfoReply, "STREAM.INFO", name, body=body)))
 
     async def read_messages(
         self,
@@ -161,7 +165,8 @@ class Tools:
     async def list_consumers(self, stream: str, offset: Offset = 0) -> Any:
         """List the consumers of a stream by name: mode, filters, backlog, unacknowledged and redelivered messages."""
         js = await self._jetstream()
-        page = await js.api.call(ConsumerListReply, "CONSUMER.LIST", stream, body=ConsumerListRequest(offset=offset))
+        name = check_name("stream", stream)
+        page = await js.api.call(ConsumerListReply, "CONSUMER.LIST", name, body=ConsumerListRequest(offset=offset))
         rows = fitting(_consumer_row(info) for info in page.consumers)
         answer = {"total": page.total, "consumers": rows}
         return {**answer, **_next(offset + len(rows), page.total, "next_offset")}
@@ -221,11 +226,16 @@ class Tools:
 
     async def publish(self, subject: str, payload: str = "", is_base64: bool = False, message_id: str = "") -> Any:
         """Store a message on a subject of a stream; a `message_id` that was stored before stores nothing again."""
-        try:
-            data = base64.b64decode(payload, validate=True) if is_base64 else payload.encode()
-        except (binascii.Error, ValueError):
-            raise InvalidOptionError("payload is not base64") from None
-        ack = await (await self._jetstream()).publish(subject, data, msg_id=message_id or None)
+        data = payload.encode()
+        if is_base64:
+            try:
+                data = base64.b64decode(payload, validate=True)
+            except (binascii.Error, ValueError):
+                raise InvalidOptionError("payload is not base64") from None
+        js = await self._jetstream()
+        if subject.startswith((*_OF_THE_SERVER, f"{js.api.prefix}.")):
+            raise InvalidOptionError(f"publish stores messages, and {subject!r} is a request to the server")
+        ack = await js.publish(subject, data, msg_id=message_id or None)
         return {"stream": ack.stream, "sequence": ack.seq, "is_duplicate": ack.duplicate}
 
     async def create_stream(
@@ -320,6 +330,8 @@ def _answering(tool: Callable[..., Awaitable[Any]], describe: Describe) -> Calla
             return encode(await tool(*arguments, **options))
         except (JetlakeError, OSError) as error:
             raise ToolError(describe(error)) from None
+        except UnicodeEncodeError as error:  # JSON may hold half a character.
+            raise ToolError(f"an argument is no text in UTF-8: {error.object!r:.100}") from None
 
     return answer
 
