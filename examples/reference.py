@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -234,7 +235,7 @@ async def table(client: Client, js: JetStream) -> None:
     print((await table.to_arrow()).num_rows)
 
 
-EXAMPLES: list[Any] = [value for name, value in list(globals().items()) if asyncio.iscoroutinefunction(value)]
+EXAMPLES: list[Any] = [value for name, value in list(globals().items()) if inspect.iscoroutinefunction(value)]
 
 
 async def main() -> None:

@@ -2,8 +2,8 @@
 
     python tools/release.py [--no-install]
 
-Each extra is installed into an environment of its own, where the package stores a message and reads it after a restart;
-where everything is installed, the README's programs run. `--no-install` leaves that out.
+Each extra is installed into an environment of its own and used there: with the server, a message is stored and read
+after a restart. Where everything is installed, the README's programs run. `--no-install` leaves that out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "release"
-EXTRAS = ["client,server", "cli", "arrow", "spark", "avro", "delta", "otel", "all"]
+SMOKE = str(ROOT / "tools" / "smoke.py")
+USES = {
+    "": ("-c", "import jetlake, jetlake.blocking"),
+    "client": ("-c", "import nkeys, websockets, jetlake.auth.keys"),
+    "cli": ("-m", "jetlake", "doctor"),
+    "server": (SMOKE,),
+    "arrow": ("-c", "import numpy, pyarrow, jetlake.client.streams.tables"),
+    "spark": ("-c", "import jetlake.spark, pyspark.sql, jetlake.spark.pipelines.archive"),
+    "avro": ("-c", "import fastavro, jetlake.client.payloads.avro"),
+    "protobuf": ("-c", "import google.protobuf, jetlake.client.payloads.protobuf"),
+    "schemas": ("-c", "import jsonschema, jetlake.client.payloads.json_schema"),
+    "delta": ("-c", "import deltalake, jetlake"),
+    "iceberg": ("-c", "import pyiceberg.catalog, jetlake.lake.catalogs"),
+    "otel": ("-c", "import jetlake.otel"),
+    "encryption": ("-c", "import cryptography, jetlake.store.files.keyring"),
+    "celery": ("-c", "import jetlake.integrations.celery.backend, jetlake.integrations.celery.transport"),
+    "fastapi": ("-c", "import fastapi, jetlake.integrations.fastapi"),
+    "django": ("-c", "import jetlake.integrations.django.management.commands.jetlake_worker"),
+    "mcp": ("-c", "import jetlake.cli.commands.mcp, jetlake.integrations.mcp.tools"),
+    "all": (SMOKE,),
+}
+"""What is run where one extra is installed, and nothing else."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
@@ -108,21 +129,17 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 def check_installed(wheel: Path) -> None:
     """Install each extra into an environment of its own, and use it."""
-    for extra in EXTRAS:
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    for extra, use in USES.items():
         with tempfile.TemporaryDirectory() as folder:
             run(sys.executable, "-m", "venv", folder)
             python = Path(folder, "bin", "python")
-            run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[{extra}]")
-            if extra in ("client,server", "all"):
-                run(python, ROOT / "tools" / "smoke.py", cwd=Path(folder))
-            else:
-                run(python, "-c", "import jetlake", cwd=Path(folder))
+            run(python, *pip, f"{wheel}[{extra}]" if extra else wheel)
+            run(python, *use, cwd=Path(folder))
             if extra == "all":
-                run(
-                    python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "pytest-asyncio"
-                )
+                run(python, *pip, "pytest", "pytest-asyncio")
                 run_readme(python, Path(folder))
-        print(f"release: jetlake[{extra}] ok")
+        print(f"release: jetlake[{extra}] ok", flush=True)
 
 
 def run_readme(python: Path, folder: Path) -> None:

@@ -9,13 +9,14 @@ fail() { say "$*"; exit 1; }
 
 find_python() {
     local candidate
-    for candidate in "${PYTHON:-}" python3.13 python3.12 python3.11 python3 python; do
+    for candidate in "${PYTHON:-}" python3.13 python3.12 python3.11 python3.14 python3.15 python3 python; do
         [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+        # Debian's Python has neither venv nor pip without the package python3-venv.
+        "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
         command -v "$candidate"
         return
     done
-    fail "needs Python 3.11 or newer; install one, or name it: make setup PYTHON=/path/to/python"
+    return 1
 }
 
 # install_packages PACKAGE...: by apt where that is possible, else a sentence that says what to install.
@@ -71,10 +72,9 @@ make_environment() {
     wanted=$(cksum <pyproject.toml)
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/jetlake ] && return
     local python
-    python=$(find_python)
+    python=$(find_python) || fail "needs Python 3.11 or newer; install one, or name it: make setup PYTHON=/path/to/python"
     say "making .venv with $("$python" --version); the first time takes a few minutes"
-    [ -x .venv/bin/python ] || "$python" -m venv .venv \
-        || fail "could not make .venv; on Debian install python3-venv"
+    [ -x .venv/bin/python ] || "$python" -m venv .venv || fail "could not make .venv with $python"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' \
         || fail "pip could not install the project's packages; see its lines above"
     # Compiled once, so that the server starts as quickly the first time as ever after.
@@ -85,6 +85,7 @@ make_environment() {
 # What only root can install comes first: nobody waits for pip to be told of it.
 missing=
 packages=()
+[ -x .venv/bin/python ] || find_python >/dev/null || lack "Python 3.11 or newer with venv" python3 python3-venv
 java_is_there || lack "Java 17" openjdk-17-jre-headless
 if [ "${1:-}" = --browser ]; then
     chromium_is_there || lack "Chromium" chromium

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import yaml
 from jetlake.server.config.assemble import assemble
 from jetlake.server.config.flags import parse_flags
 from tests.docs.blocks import ROOT
-from tools import render_monitoring
+from tools import release, render_monitoring
 
 PACKAGING = ROOT / "packaging"
 DOCKERFILE = (PACKAGING / "container" / "Dockerfile").read_text()
@@ -107,6 +108,11 @@ def test_a_workflow_runs_what_exists(workflow):
             for word in words:
                 if word.endswith(".py"):
                     assert Path(ROOT, word).is_file()
+
+
+def test_the_release_installs_every_extra():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert set(release.USES) == {"", *extras} - {"dev", "docs"}
 
 
 def test_the_version_is_in_one_place():

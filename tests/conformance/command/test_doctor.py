@@ -1,13 +1,19 @@
 """`jetlake doctor`: what it finds on this machine and on both servers, and what it says when something is missing."""
 
 import json
+from importlib import metadata
 
 import jetlake
+
+# Names for several extras, and for working on jetlake itself.
+LEFT_OUT = {"extra all", "extra dev", "extra docs"}
 
 
 async def test_all_is_well(shell):
     report = {line["check"]: line for line in json.loads(await shell.run("doctor --json"))}
     assert {line["state"] for name, line in report.items() if not name.startswith(("extra", "Java", "sync"))} == {"ok"}
+    extras = metadata.metadata("jetlake").get_all("Provides-Extra")
+    assert {name for name in report if name.startswith("extra ")} == {f"extra {name}" for name in extras} - LEFT_OUT
     assert "median" in report["sync"]["found"]
     assert report["server"]["found"].endswith("0 streams")
 

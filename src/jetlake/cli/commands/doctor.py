@@ -40,9 +40,17 @@ _EXTRAS = {
     "server": ("xxhash", "cramjam", "google-crc32c", "bcrypt", "uvicorn", "starlette"),
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pandas", "PyYAML"),
+    "avro": ("fastavro",),
+    "protobuf": ("protobuf",),
+    "schemas": ("jsonschema",),
     "delta": ("deltalake",),
     "iceberg": ("pyiceberg",),
     "otel": ("opentelemetry-api",),
+    "encryption": ("cryptography",),
+    "celery": ("celery",),
+    "django": ("django",),
+    "fastapi": ("fastapi",),
+    "mcp": ("mcp",),
 }
 """Each extra, and the packages that tell whether it is installed."""
 
