@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 from faststream import AckPolicy
+from faststream.exceptions import SetupError
 from faststream.nats import JStream, KvWatch, NatsBroker, PullSub
+from nats.js.errors import BadRequestError
 from taskiq import AsyncBroker, ScheduledTask
 from taskiq.api import run_receiver_task
+from taskiq.exceptions import SendTaskError
 from taskiq_nats import NatsBroker as TaskNatsBroker
 from taskiq_nats import (
     NATSKeyValueScheduleSource,
@@ -122,6 +125,36 @@ async def test_taskiq_tasks(server, broker_type):
         assert (await task.wait_result(timeout=TIMEOUT_S, check_interval=0.02)).return_value == 3
         failed = await (await fail.kiq()).wait_result(timeout=TIMEOUT_S, check_interval=0.02)
         assert failed.is_err
+
+
+async def test_what_faststream_refuses(server):
+    broker = NatsBroker(server.url)
+    orders = JStream("ORDERS")
+    for refused, options in (
+        ("only be used with the `stream`", {"pull_sub": PullSub()}),
+        ("`stream` and `kv_watch`", {"stream": orders, "kv_watch": KvWatch("SETTINGS")}),
+        ("`stream` and `obj_watch`", {"stream": orders, "obj_watch": True}),
+    ):
+        with pytest.raises(SetupError, match=refused):
+            broker.subscriber("orders.new", **options)
+    with pytest.warns(RuntimeWarning, match="ignored with `max_workers`"):
+        broker.subscriber("orders.new", stream=orders, pull_sub=PullSub(batch=True), max_workers=2)
+
+
+async def test_what_taskiq_refuses(server):
+    first, second = PushBasedJetStreamBroker(server.url), PushBasedJetStreamBroker(server.url)
+
+    @first.task
+    async def add(first: int, second: int) -> int:
+        return first + second
+
+    await first.startup()
+    with pytest.raises(BadRequestError, match=r"consumer name already in use|consumer already exists"):
+        await second.startup()
+    with pytest.raises(SendTaskError):
+        await add.kicker().with_labels(**{"a label": "x"}).kiq(1, 2)
+    await first.shutdown()
+    await second.shutdown()
 
 
 async def test_taskiq_schedules(server):
