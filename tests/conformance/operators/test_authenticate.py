@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 
 import nkeys
@@ -14,7 +16,7 @@ from jetlake.server import Access, Options, Permissions, SubjectPermissions
 from jetlake.server.config.options import AccountOptions, CalloutOptions, Secret, User
 from jetlake.server.shell.log import LineLog
 from jetlake.testing import ManualClock
-from tests.support.clients import key, until
+from tests.support.clients import TIMEOUT_S, key, until
 from tests.support.operators import Realm
 from tests.support.wire import Wire
 
@@ -217,6 +219,53 @@ async def test_failures_and_silence_are_refusals(tmp_path):
     text = (tmp_path / "log").read_text()
     assert "no database" in text and "Traceback" not in text
     assert "no decision about the client within the authentication timeout" in text
+
+
+async def test_functions_that_hang_are_bounded_and_clients_who_waited_are_forgotten():
+    release, asked = threading.Event(), []
+
+    def decide(request):
+        asked.append(request.user)
+        return release.wait(60)
+
+    clock = ManualClock()
+    server = jetlake.Server(authenticate=decide, clock=clock, **NO_JETSTREAM)
+    clock.on_move(server.clock_moved)
+    async with server:
+        wires = [await Wire.open("127.0.0.1", server.port) for _ in range(20)]
+        for wire in wires:
+            await wire.send(b'CONNECT {"user":"early"}\r\nPING\r\n')
+        await until(lambda: len(asked) == 8)
+        clock.advance(3)
+        for wire in wires:
+            assert await wire.rest() == b"-ERR 'Authorization Violation'\r\n"
+            await wire.close()
+        release.set()
+        async with jetlake.connect(server.url, user="late", password="x"):
+            pass
+    assert asked == [*["early"] * 8, "late"]
+
+
+PROGRAM = """
+import asyncio, threading
+import jetlake
+from jetlake.server import Options
+
+async def main():
+    options = Options(jetstream=None, auth_timeout_s=0.1)
+    async with jetlake.Server(authenticate=lambda request: threading.Event().wait(), options=options) as server:
+        try:
+            await jetlake.connect(server.url, user="x", password="y")
+        except jetlake.errors.AuthorizationError:
+            print("refused")
+
+asyncio.run(main())
+"""
+
+
+def test_a_function_that_never_returns_keeps_no_program_from_ending():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.stdout == "refused\n", done.stderr
 
 
 async def test_an_account_that_goes_while_the_function_thinks():

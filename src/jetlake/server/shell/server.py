@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.jwt.operators import Operators
-    from jetlake.server.shell.access.function import Authenticate, FunctionArbiter
+    from jetlake.server.shell.access.function import Authenticate
     from jetlake.server.shell.jetstream import JetStreamService
     from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
     from jetlake.server.shell.monitoring.http import Monitoring
@@ -114,7 +114,6 @@ class Server:
         self.statistics = ServerStatistics()
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self.operators: Operators | None = None
-        self._function: FunctionArbiter | None = None
         if given.operators is not None:
             from jetlake.server.jwt.operators import Operators
 
@@ -167,7 +166,7 @@ class Server:
         if authenticate is not None:
             from jetlake.server.shell.access.function import FunctionArbiter, FunctionAuthenticator
 
-            arbiter = self._function = FunctionArbiter(authenticate, clock)
+            arbiter = FunctionArbiter(authenticate, clock)
             return new_server_id(), lambda options, kind: FunctionAuthenticator(options, kind, arbiter)
         if operators is None and options.callout is None:
             return new_server_id(), Authenticator
@@ -443,8 +442,6 @@ class Server:
             await self.monitoring.stop()
             self.monitoring = None
         self.engine_loop.stop()
-        if self._function is not None:
-            self._function.close()
         if self._temporary_folder:
             import shutil
 

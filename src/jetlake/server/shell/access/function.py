@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
+from threading import Thread
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
@@ -21,7 +22,7 @@ from jetlake.server.shell.access.connect_options import ConnectOptions
 __all__ = ["Access", "Authenticate", "ConnectRequest", "FunctionArbiter", "FunctionAuthenticator"]
 
 _SECOND_NS = 1_000_000_000
-# Plain functions that run at the same time; those beyond wait, for as long as authentication may take.
+# Plain functions that run at the same time; clients beyond wait, for as long as authentication may take.
 _THREADS_MAX = 8
 
 
@@ -81,12 +82,7 @@ class FunctionArbiter:
     def __init__(self, function: Authenticate, clock: Clock) -> None:
         self._function = function
         self._clock = clock
-        self._threads: ThreadPoolExecutor | None = None
-
-    def close(self) -> None:
-        """Start no more calls; those under way are not waited for."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._free = asyncio.Semaphore(_THREADS_MAX)
 
     async def decide(self, applicant: Applicant) -> Identity | None:
         """Return who the client is by the function's word; None = it is refused."""
@@ -120,9 +116,39 @@ class FunctionArbiter:
         )
 
     async def _call(self, request: ConnectRequest) -> Any:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS_MAX, "jetlake-authenticate")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._function, request)
+        """Call a plain function in a thread; while all are taken, whoever has waited too long is forgotten here."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            self._free.release()
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+
+        def call() -> None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = self._function(request)
+            except BaseException as raised:
+                # A future does not take StopIteration, and others would end the server.
+                kept = isinstance(raised, Exception | SystemExit) and not isinstance(raised, StopIteration)
+                error = raised if kept else RuntimeError(f"authenticate raised {type(raised).__name__}")
+            with suppress(RuntimeError):  # The loop is closed: the server has stopped.
+                loop.call_soon_threadsafe(deliver, result, error)
+
+        # Not a pool's thread: the interpreter would wait at its end for a function that never returns.
+        try:
+            Thread(target=call, name="jetlake-authenticate", daemon=True).start()
+        except RuntimeError:  # The system gives no further thread.
+            self._free.release()
+            raise
+        return await answer
 
 
 def _request(applicant: Applicant) -> ConnectRequest:
