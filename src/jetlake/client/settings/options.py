@@ -232,6 +232,8 @@ def _checked_options(
     if fields.get("server") is not None:
         if servers is not None:
             raise InvalidOptionError("servers are reached by their addresses, server is one in this process: give one")
+        if not callable(fields["server"]) and not hasattr(fields["server"], "open_socket"):
+            raise InvalidOptionError(f"server is one in this process, and {fields['server']!r} is none: set servers")
         servers = IN_PROCESS_SERVER
     if servers is None:
         servers = DEFAULT_SERVER

@@ -78,5 +78,7 @@ async def test_what_cannot_work_is_said():
     async with server:
         with pytest.raises(InvalidOptionError, match="give one"):
             await jetlake.connect(server.url, server=server)
+        with pytest.raises(InvalidOptionError, match="'nats://localhost' is none: set servers"):
+            await jetlake.connect(server="nats://localhost")
         with pytest.raises(NoServersError, match="another event loop"):
             await asyncio.to_thread(jetlake.blocking.connect, server=server)
