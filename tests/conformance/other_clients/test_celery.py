@@ -271,6 +271,8 @@ async def test_what_is_no_task_is_removed(url, server):
         ("shop", {"priority_steps": 3}, "list of numbers"),
         ("shop", {"visibility_timeout": float("nan")}, "visibility_timeout is 1 second or more"),
         ("shop", {"replicas": 0}, "replicas is 1 or more"),
+        ("shop", {"connect": {"password": "x", "tlss": True}}, "'connect' has options of jetlake.connect: .*'tlss'"),
+        ("shop", {"connect": "x"}, "'connect' has options of jetlake.connect"),
         ("my_shop", {}, "letters, digits"),
     ],
 )
@@ -289,6 +291,7 @@ def test_certificates_of_a_broker_are_an_ssl_context():
     [
         ("/my_shop", {}, "letters, digits"),
         ("/shop", {"replica": 3}, "'replica', which jetstream:// does not know"),
+        ("/shop", {"connect": {"ttls": True}}, "'connect' has options of jetlake.connect: .*'ttls'"),
         ("/shop?replicas=3", {}, "'replicas', which jetstream:// does not know"),
         ("/shop?ssl_ca_certs=ca.pem", {}, "give certificates as an SSL context"),
     ],

@@ -27,7 +27,7 @@ from jetlake.errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
-from jetlake.integrations.celery.queues import QueueOptions, server_url, token
+from jetlake.integrations.celery.queues import QueueOptions, connect_options, server_url, token
 
 T = TypeVar("T")
 
@@ -113,10 +113,10 @@ class JetStreamBackend(KeyValueStoreBackend):
             )
         try:
             options = QueueOptions.of(parts["virtual_host"], {key: given[key] for key in given if key == "replicas"})
+            self._connect = connect_options(given.get("connect", {}))
         except ConfigError as error:
             raise ImproperlyConfigured(f"result_backend: {error}") from None
         self._options = options
-        self._connect = given.get("connect", {})
         self._address = server_url(
             parts["hostname"], parts["port"], parts["userid"], parts["password"], tls=bool(parts.get("ssl"))
         )

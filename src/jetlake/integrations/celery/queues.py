@@ -22,7 +22,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from jetlake.errors import ConfigError
+from jetlake.client.settings.options import build_options
+from jetlake.errors import ConfigError, InvalidOptionError
 
 _DEFAULT_PREFIX = "celery"
 _PORT = 4222
@@ -101,6 +102,19 @@ def server_url(host: str | None, port: int | None, user: str | None, password: s
         login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "") + "@"
     shown = f"[{host}]" if host and ":" in host else host or "localhost"
     return f"{'tls' if tls else 'nats'}://{login}{shown}:{port or _PORT}"
+
+
+def connect_options(given: Any) -> dict[str, Any]:
+    """Return the options that a user gives for `jetlake.connect`, besides the address.
+
+    Raises:
+        ConfigError: it does not take them.
+    """
+    try:
+        build_options(f"nats://localhost:{_PORT}", **given)
+    except (TypeError, InvalidOptionError) as error:
+        raise ConfigError(f"'connect' has options of jetlake.connect: {error}") from None
+    return dict(given)
 
 
 def due_at(message: dict[str, Any], now: datetime) -> datetime | None:

@@ -43,7 +43,7 @@ from jetlake.errors import (
 )
 from jetlake.integrations.celery.broadcasts import Broadcasts
 from jetlake.integrations.celery.puller import Level, Puller, QueueGoneError
-from jetlake.integrations.celery.queues import QueueOptions, due_at, server_url
+from jetlake.integrations.celery.queues import QueueOptions, connect_options, due_at, server_url
 from jetlake.protocol.subjects import is_subset
 from jetlake.version import __version__
 
@@ -344,6 +344,7 @@ class Transport(virtual.Transport):
                 "broker_transport_options={'connect': {'tls': context}}"
             )
         self.queues = QueueOptions.of(client.virtual_host, given)
+        self._options = connect_options(given.get("connect", {}))
         self.room = threading.Event()
         self._client: jetlake.blocking.Client | None = None
         self._declared: dict[str, list[Level]] = {}
@@ -360,7 +361,7 @@ class Transport(virtual.Transport):
         options = self.client
         url = server_url(options.hostname, options.port, options.userid, options.password, tls=bool(options.ssl))
         connect = {"name": "celery", "connect_timeout": options.connect_timeout or 5}
-        self._client = jetlake.blocking.connect(url, **{**connect, **options.transport_options.get("connect", {})})
+        self._client = jetlake.blocking.connect(url, **{**connect, **self._options})
         self.jetstream = self._client.jetstream()
         self.puller = Puller(self.queues.visibility_timeout_s)
         self._client._thread.call(self.puller.start())
