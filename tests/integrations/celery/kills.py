@@ -22,7 +22,7 @@ import jetlake.blocking
 from jetlake.errors import JetlakeError
 from jetlake.testing.ports import free_port
 
-_BOUND_S = 150.0
+_BOUND_S = 300.0
 # A task notes its end, at most this long after it was delivered.
 _DELIVERED_BEFORE_S = 5.0
 
