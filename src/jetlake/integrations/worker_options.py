@@ -8,7 +8,8 @@ from typing import Any
 from jetlake.client import Consumer
 from jetlake.client.pull.options import consume_options, retry_options
 from jetlake.errors import InvalidOptionError
-from jetlake.model.consumer import AckPolicy, ConsumerConfig
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import AckPolicy
 
 _OPTIONS = {*signature(Consumer.consume).parameters} - {"self", "handler", "on_error"}
 _RETRIES = ("retries", "backoff", "dead_letter")

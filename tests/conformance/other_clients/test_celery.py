@@ -40,6 +40,7 @@ def in_thread(work):
     return lambda *args, **kwargs: asyncio.to_thread(work, *args, **kwargs)
 
 
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # By Celery, of the large exception.
 async def test_a_worker_runs_tasks_with_retries_eta_chords_and_results(url):
     app = Celery("shop", broker=url, backend=url, set_as_current=False)
     app.conf.update(task_acks_late=True, worker_hijack_root_logger=False)
