@@ -9,7 +9,9 @@ WITHOUT = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"click", "rich", "xxhash", "uvloop", "starlette", "uvicorn", "pyspark", "nkeys"}:
+        if name.partition(".")[0] in {
+            "click", "rich", "xxhash", "uvloop", "starlette", "uvicorn", "pyspark", "nkeys", "nacl"
+        }:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 """
@@ -23,6 +25,20 @@ def run(program, folder=None):
 def test_the_client_is_imported():
     done = run("import jetlake, jetlake.blocking; jetlake.connect, jetlake.blocking.connect; print('ok')")
     assert (done.stdout, done.stderr, done.returncode) == ("ok\n", "", 0)
+
+
+def test_keys_and_tokens_name_the_smallest_extra():
+    done = run(
+        "from jetlake.auth.keys import KeyPair\n"
+        "from jetlake.client.settings.credentials import read_seed\n"
+        "from jetlake.errors import InvalidOptionError\n"
+        "for act in (lambda: KeyPair.create('user'), lambda: read_seed('SU' + 56 * 'A')):\n"
+        "    try:\n"
+        "        act()\n"
+        "    except InvalidOptionError as error:\n"
+        "        print(error)\n"
+    )
+    assert done.stdout.count("need the package nkeys: pip install 'jetlake[client]'\n") == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""JWT credentials against a nats-server in operator mode, which our server does not have."""
+"""JWT credentials against servers in operator mode."""
 
 import asyncio
 
@@ -9,19 +9,13 @@ from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.errors import AuthorizationError, InvalidOptionError
 from tests.support.clients import key
 from tests.support.operators import creds_text, operator_mode
-from tests.support.servers import make_server
 
 
 @pytest.fixture
-async def operator_server(request):
+async def operator_server(start, request):
     """A server, and the text of a creds file that it takes."""
     config, credentials = operator_mode(getattr(request, "param", -1))
-    server = make_server("nats-server", config, ["no_jetstream"])
-    try:
-        await server.start()
-        yield server, credentials
-    finally:
-        await server.discard()
+    return await start(config, ["no_jetstream"]), credentials
 
 
 async def test_a_creds_file_logs_in(operator_server, clients, tmp_path):

@@ -12,6 +12,7 @@ from jetlake.errors import (
     ConsumerDeletedError,
     ConsumerNotFoundError,
     InvalidOptionError,
+    PermissionsError,
     PullStatusError,
     SequenceGapError,
 )
@@ -147,11 +148,12 @@ async def test_a_message_that_never_fits_ends_the_read(server, clients):
     await in_thread(work)
 
 
-# NATS ADR-37: the consumer's info may not be available
+# NATS ADR-37: the requests for a consumer's info and deletion may not be available
 
 NO_INFO = """authorization { users: [
   { user: admin, password: p },
-  { user: worker, password: p, permissions: { publish: { deny: "$JS.API.CONSUMER.INFO.>" } } } ] }"""
+  { user: worker, password: p, permissions: { publish: {
+    deny: ["$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.DELETE.>"] } } } ] }"""
 
 
 async def test_who_may_pull_and_not_ask_reads_all_the_same(start, clients):
@@ -170,6 +172,8 @@ async def test_who_may_pull_and_not_ask_reads_all_the_same(start, clients):
     assert numbers(await grouped.fetch(1, group="jobs")) == [0]
     pulls = await js.pull_subscribe(stream="S", consumer="g")
     assert numbers(await pulls.fetch(2, group="jobs")) == [1, 2]
+    with pytest.raises(PermissionsError):
+        await consumer.delete()
 
     def work():
         quiet = {"on_error": lambda error: None}
@@ -179,6 +183,8 @@ async def test_who_may_pull_and_not_ask_reads_all_the_same(start, clients):
             assert numbers(grouped.fetch(1, group="jobs")) == [3]
             pulls = client.jetstream().pull_subscribe(stream="S", consumer="g")
             assert numbers(pulls.fetch(2, group="jobs")) == [4, 5]
+            with pytest.raises(PermissionsError):
+                grouped.delete()
 
     await in_thread(work)
 
@@ -208,6 +214,27 @@ async def test_older_fetches_have_the_options_of_groups(server, clients):
             assert numbers(pulls.fetch(5, group="jobs", min_pending=1)) == [3]
 
     await in_thread(work)
+
+
+@connected
+def test_a_blocking_read_gets_and_loses_its_pin(client):
+    js = client.jetstream()
+    stream = fill(js, 1)
+    consumer = stream.create_consumer("c", priority_policy="pinned_client", priority_groups=["jobs"])
+    told = []
+    with pytest.raises(InvalidOptionError, match="pinned_client"):
+        consumer.fetch(1, group="jobs")
+    limits = {"group": "jobs", "max_messages": 1}
+    with consumer.consume(**limits, on_pinned=told.append, on_unpinned=lambda: told.append("")) as reading:
+        reading.next(60).ack_sync()
+        first = reading.pin_id
+        # The next pull, which has the pin, waits.
+        wait_until(lambda: consumer.info().num_waiting == 1)
+        consumer.unpin("jobs")
+        js.publish("s.1", b"1")
+        assert reading.next(60).payload == b"1"
+        assert told == [first, "", reading.pin_id]
+        assert first != reading.pin_id != ""
 
 
 # NATS ADR-13: a status is the error

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jetlake.errors import AlreadyAcknowledgedError, InvalidOptionError
+from jetlake.errors import AlreadyAcknowledgedError, ConfigError, InvalidOptionError
 from tests.support.blocking import connected, fill
 from tests.support.clients import filled, until
 from tests.support.workbench import MILLISECOND, SECOND, Workbench, numbers_of, sequences
@@ -164,6 +164,17 @@ async def test_version_2_is_sent_when_configured(start):
     await bench.close()
 
 
+async def test_no_domain_is_called_as_no_domain_is_written(start, kind):
+    """NATS ADR-15: users cannot pick `_`; nats-server 2.15.1 lets them."""
+    config = 'jetstream { store_dir: "STORE_DIR", domain: _ }\n'
+    if kind == "nats-server":
+        await start(config)
+        return
+    for given in ([config], ["", ["--domain", "_"]]):
+        with pytest.raises(ConfigError, match="_ stands for no domain"):
+            await start(*given)
+
+
 async def test_floors_out_of_order(bench, clock):
     await bench.fill(5)
     await bench.consumer(ack_wait=60 * MILLISECOND)
@@ -290,6 +301,19 @@ async def test_samples_of_acks(bench):
         "stream_seq": 1,
         "deliveries": 1,
     }
+
+
+async def test_some_of_the_acks_are_sampled(bench):
+    await bench.fill(200)
+    await bench.consumer(sample_freq="50")
+    await bench.pull(b"200")
+    messages = await bench.take(200)
+    await listen(bench, "$JS.EVENT.METRIC.>")
+    for message in messages:
+        await bench.answer(message)
+    await bench.control.messages(50)
+    await bench.quiet()
+    assert (await bench.control.ping()).count(b"MSG $JS.EVENT.METRIC") <= 100
 
 
 async def test_naks_and_terms_are_told(bench):

@@ -340,23 +340,38 @@ async def test_consumers_survive_a_restart(pair):
 async def test_adr_42_wants_more_of_priority_groups_than_nats_server(server, wire):
     """One group only, acks always explicit, policy and groups fixed (NATS ADR-42); nats-server 2.15.1 accepts all."""
 
-    async def add(name, **config):
-        body = {"stream_name": "S", "config": {"priority_policy": "overflow", "priority_groups": ["g"], **config}}
+    async def add(name, *, is_pedantic=False, **config):
+        body = {"stream_name": "S", "config": {"ack_policy": "explicit", **config}, "pedantic": is_pedantic}
         return (await wire.request(f"$JS.API.CONSUMER.CREATE.S.{name}", body)).json
 
+    def grouped(policy, *groups):
+        return {"priority_policy": policy, "priority_groups": groups}
+
     await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
-    several = await add("a", ack_policy="explicit", priority_groups=["g", "h"])
-    acks = await add("b", ack_policy="none")
-    assert "error" not in await add("c", ack_policy="explicit")
-    changed = await add("c", ack_policy="explicit", priority_groups=["h"])
+    several = await add("several", **grouped("overflow", "g", "h"))
     if server.is_embedded:
         assert "one priority group" in several["error"]["description"]
-        assert acks["config"]["ack_policy"] == "explicit"
-        assert changed["error"]["err_code"] == 10012
     else:
         assert "error" not in several
-        assert acks["config"]["ack_policy"] == "none"
-        assert "error" not in changed
+    overflow, pinned = grouped("overflow", "g"), grouped("pinned_client", "g")
+    for policy in (overflow, pinned):
+        forced = await add(policy["priority_policy"], **policy, ack_policy="none")
+        assert forced["config"]["ack_policy"] == ("explicit" if server.is_embedded else "none")
+        refused = await add("strict", is_pedantic=True, **policy, ack_policy="none")
+        assert refused.get("error", {}).get("err_code") == (10157 if server.is_embedded else None)
+    changes = {
+        "groups": (overflow, grouped("overflow", "h")),
+        "policy": (overflow, pinned),
+        "without": (overflow, {}),
+        "with": ({}, overflow),
+    }
+    for name, (before, after) in changes.items():
+        await add(name, **before)
+        changed = await add(name, **after)
+        assert changed.get("error", {}).get("err_code") == (10012 if server.is_embedded else None), name
+    # This alone may change.
+    await add("timed", **pinned, priority_timeout=SECOND)
+    assert (await add("timed", **pinned, priority_timeout=9 * SECOND))["config"]["priority_timeout"] == 9 * SECOND
 
 
 async def test_a_reset_of_nobody_is_answered(server, wire):

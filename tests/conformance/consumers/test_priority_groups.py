@@ -57,6 +57,21 @@ async def test_overflow_waits_for_a_backlog(bench):
     assert numbers_of(await bench.take())[1] == 2
 
 
+async def test_overflow_sends_heartbeats_to_who_waits_for_a_backlog(bench, clock):
+    await bench.fill(2)
+    await group(bench, "overflow")
+    await bench.pull({**GROUP, "min_pending": 3, "idle_heartbeat": 100 * MILLISECOND})
+    await waiting(bench, 1)
+    for _ in range(2):
+        clock.advance(0.1)
+        assert (await bench.take()).description == "Idle Heartbeat"
+    await bench.store("s.x")
+    message = await bench.take()
+    while message.status == 100:
+        message = await bench.take()
+    assert numbers_of(message)[1] == 1
+
+
 async def test_overflow_by_acks_due(bench):
     await bench.fill(4)
     await group(bench, "overflow")
@@ -150,9 +165,14 @@ async def test_the_pin_times_out(bench, clock):
     await group(bench, "pinned_client", priority_timeout=200 * MILLISECOND)
     first = await bench.next(GROUP)
     await bench.answer(first)
+    await bench.control.subscribe("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.c", "5")
+    await bench.control.ping()
     await bench.pull(GROUP, inbox="inbox.standby")
     await waiting(bench, 1)
     clock.advance(0.2)
+    unpinned = (await bench.control.message()).json
+    assert (unpinned["group"], unpinned["reason"]) == ("jobs", "timeout")
+    await bench.control.send("UNSUB 5\r\n")
     await bench.store("s.x")
     message = await bench.take()
     assert (message.sid, numbers_of(message)[1]) == ("2", 2)
@@ -171,13 +191,15 @@ async def test_pins_are_told(bench):
     event = pinned.json
     assert event["type"] == "io.nats.jetstream.advisory.v1.consumer_group_pinned"
     assert (event["group"], event["pinned_id"], event["account"]) == ("jobs", pin_of(message), "$G")
+    assert (event["stream"], event["consumer"]) == ("S", "c")
     assert ("client" in event) == bench.is_embedded
     await bench.data.publish("$JS.API.CONSUMER.UNPIN.S.c", b'{"group":"jobs"}')
     unpinned = await bench.control.message()
     assert unpinned.subject == "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.c"
     event = unpinned.json
     assert event["type"] == "io.nats.jetstream.advisory.v1.consumer_group_unpinned"
-    assert (event["group"], event["reason"]) == ("jobs", "admin")
+    assert (event["group"], event["reason"], event["account"]) == ("jobs", "admin", "$G")
+    assert (event["stream"], event["consumer"]) == ("S", "c")
 
 
 async def test_a_switch_is_told_behind_the_first_message(bench):

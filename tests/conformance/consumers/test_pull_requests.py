@@ -201,6 +201,7 @@ async def test_other_refusals(bench):
 
 async def test_too_many_waiting(bench):
     """Today's status; NATS ADR-13 answers 408."""
+    assert (await bench.consumer("default"))["config"]["max_waiting"] == 512
     await bench.consumer(max_waiting=2)
     await bench.pull()
     await bench.pull()
@@ -241,10 +242,16 @@ async def test_lost_interest_drops_the_request(bench, server):
     await other.send("UNSUB 1\r\n")
     await other.ping()
     await bench.reaches(((0, 0), (0, 0), 0, 0, 0, 0))
+    # A client that disconnects.
+    await other.subscribe("elsewhere", "1")
+    await other.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":3}', reply="elsewhere")
+    await other.ping()
+    await bench.reaches(((0, 0), (0, 0), 0, 0, 0, 1))
+    await other.close()
+    await bench.reaches(((0, 0), (0, 0), 0, 0, 0, 0))
     await bench.pull()
     await bench.store("s.a")
     assert numbers_of(await bench.take())[:3] == (1, 1, 1)
-    await other.close()
 
 
 async def test_a_subscription_that_ends_with_its_number_leaves_the_rest(bench):
@@ -283,6 +290,18 @@ async def test_no_wait_lingers_while_acks_are_due(bench):
     await bench.quiet()
     await bench.data.publish(first.reply)
     assert numbers_of(await bench.take())[1] == 2
+
+
+async def test_no_wait_ends_when_nothing_is_left_although_acks_are_due(bench):
+    """NATS ADR-13 wants an answer at once; nats-server waits for the acknowledgement."""
+    await bench.fill(1)
+    await bench.consumer(max_ack_pending=1)
+    await bench.pull({"batch": 5, "no_wait": True})
+    message = await bench.take()
+    if not bench.is_embedded:
+        await bench.quiet()
+        await bench.data.publish(message.reply)
+    assert (await bench.take()).status == 404
 
 
 async def test_a_deleted_consumer_ends_its_requests(bench):

@@ -225,7 +225,8 @@ async def test_flow_control(bench):
     assert len(request.reply.split(".")[4]) == 4
     assert 40 <= len(messages) <= 43
     assert beat.headers["Nats-Consumer-Stalled"] == request.reply
-    await bench.data.publish(request.reply)
+    for _ in range(2):  # The second one is ignored.
+        await bench.data.publish(request.reply)
     rest = []
     while len(messages) + len(rest) < 60:
         message = await bench.take()

@@ -220,6 +220,8 @@ async def test_expectations_of_an_empty_stream(pair):
 
 
 async def test_the_window_of_message_ids(pair):
+    default = await pair.api("STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+    assert default["config"]["duplicate_window"] == 120 * 1_000_000_000
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"], "duplicate_window": 1_000_000_000})
     await pair.store("a.x", b"1", headers(Msg_Id="x"))
     await pair.store("a.y", b"2", headers(Msg_Id="x"))
@@ -478,6 +480,7 @@ async def test_a_full_server():
 async def test_a_message_may_be_the_largest_that_the_server_takes(wire):
     await wire.request("$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a"]})
     largest = wire.info["max_payload"]
+    assert largest == 1024 * 1024
     assert (await wire.request("a", b"x" * largest)).json == {"stream": "A", "seq": 1}
     answer = (await wire.request("$JS.API.STREAM.INFO.A")).json
     assert answer["state"]["bytes"] == largest + 31

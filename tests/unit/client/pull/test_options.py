@@ -16,6 +16,8 @@ def test_consume_defaults():
     assert (options.max_bytes, options.threshold_bytes) == (0, 0)
     assert (options.expires_s, options.idle_heartbeat_s) == (60, 30)
     assert options.on_missed_heartbeat == "stop"
+    options = consume_options(max_messages=10)
+    assert (options.max_messages, options.max_bytes) == (10, 0)
 
 
 @pytest.mark.parametrize(("limit", "threshold"), [(1, 1), (2, 1), (4, 1), (5, 2), (10, 3), (1000, 250)])
@@ -71,6 +73,7 @@ def test_fetch_defaults():
     assert options.idle_heartbeat_s == 0
     assert not options.no_wait
     assert fetch_options(10, expires=30).idle_heartbeat_s == 5
+    assert fetch_options(10, no_wait=True).expires_s == 0
 
 
 def test_a_fetch_by_bytes_alone_asks_for_a_large_batch():

@@ -33,6 +33,8 @@ from jetlake.client.pull.pull_status import PullOutcome, PullStatus, classify, r
 )
 def test_known_statuses(number, description, outcome):
     assert classify(PullStatus(number, description)) is outcome
+    # What can never succeed is terminal, although the headers say what was left.
+    assert classify(PullStatus(number, description, 3, 0)) is outcome
 
 
 def test_an_unknown_status_is_terminal_unless_it_says_what_was_left():

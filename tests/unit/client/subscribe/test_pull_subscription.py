@@ -51,6 +51,7 @@ async def test_what_came_for_a_fetch_that_was_cancelled_goes_back(fake, clock, s
     task.cancel()
     await clock.settle()
     assert task.cancelled()
+    assert fake.sid(fake.wire, fake.pull_reply("S", "d")) is None
     assert [frame.payload for frame in fake.published("$JS.ACK.S.C.1.1.1.1790000000000000000.0")] == [b"-NAK"]
 
 
@@ -212,8 +213,29 @@ async def test_a_consumer_that_is_gone_has_no_responders(fake, clock, subscripti
         await task
 
 
+NO_QUORUM = [(503, "", NoRespondersError), (409, "Leadership Change", PullStatusError)]
+
+
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize(("number", "words"), [(503, ""), (409, "Leadership Change")])
+@pytest.mark.parametrize(("number", "words", "kind"), NO_QUORUM)
+async def test_a_consumer_without_a_leader_is_pulled_from_until_the_time_is_over(
+    fake, clock, subscription, batch, number, words, kind
+):
+    task = asyncio.create_task(subscription.fetch(batch, timeout=2))
+    while not task.done():
+        await clock.settle()
+        inbox = fake.pull_reply("S", "d")
+        if fake.sid(fake.wire, inbox) is not None:  # Else it waits for its next try.
+            fake.deliver(inbox, status(number, words, inbox))
+        await clock.settle()
+        await clock.advance(0.3)
+    assert len(pulls(fake)) > 3
+    with pytest.raises(kind):
+        await task
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("number", "words"), [(number, words) for number, words, _ in NO_QUORUM])
 async def test_a_consumer_without_a_leader_is_pulled_from_again(fake, clock, subscription, batch, number, words):
     task = asyncio.create_task(subscription.fetch(batch))
     for _ in range(3):
@@ -287,13 +309,18 @@ async def test_only_a_consumer_that_was_created_is_deleted(fake, clock, subscrip
     assert len(fake.published("$JS.API.CONSUMER.DELETE.S.e")) == 1
 
 
-async def test_binding_goes_on_though_the_consumer_cannot_be_looked_up(fake, clock):
-    fake.answers["$JS.API.CONSUMER.INFO.S.x"] = {
-        "type": "io.nats.jetstream.api.v1.consumer_info_response",
-        "error": {"code": 404, "err_code": 10014, "description": "consumer not found"},
-    }
+@pytest.mark.parametrize("failure", [404, 500, "silence"])
+async def test_binding_goes_on_though_the_consumer_cannot_be_looked_up(fake, clock, failure):
+    if failure != "silence":
+        fake.answers["$JS.API.CONSUMER.INFO.S.x"] = {
+            "type": "io.nats.jetstream.api.v1.consumer_info_response",
+            "error": {"code": failure, "err_code": 10014 if failure == 404 else 10000, "description": "no consumer"},
+        }
     js = (await fake.connect()).jetstream()
-    subscription = await js.pull_subscribe(stream="S", consumer="x")
+    subscribing = asyncio.create_task(js.pull_subscribe(stream="S", consumer="x"))
+    await clock.settle()
+    await clock.advance(5)  # The time-out of a request.
+    subscription = await subscribing
     task = asyncio.create_task(subscription.fetch(1))
     await clock.settle()
     fake.deliver(fake.pull_reply("S", "x"), delivery(1))

@@ -216,6 +216,7 @@ async def test_flow_control_is_answered_when_the_messages_before_it_were_handed_
     await subscription.next()
     await clock.settle()
     assert [frame.payload for frame in fake.published("$JS.FC.1")] == [b""]
+    assert (await subscription.next()).metadata.consumer_seq == 3
     # A heartbeat that repeats it is not answered again.
     fake.deliver(subscription.subject, status(100, "Idle Heartbeat", Nats_Consumer_Stalled="$JS.FC.1"))
     await clock.settle()
@@ -408,10 +409,25 @@ async def test_a_consumer_that_is_there_goes_on(fake, clock, js):
 async def test_the_consumer_that_was_created_is_deleted(fake, clock, js):
     subscription = await js.subscribe("s.1")
     await subscription.unsubscribe()
-    assert len(fake.published("$JS.API.CONSUMER.DELETE.S.E")) == 1
-    subscription = await js.subscribe("s.1")
-    await subscription.drain()
-    assert len(fake.published("$JS.API.CONSUMER.DELETE.S.E")) == 2
+    assert deleted(fake) == 1
+    deletions = []
+
+    async def handle(message):
+        await asyncio.sleep(1)
+        deletions.append(deleted(fake))
+
+    subscription = await js.subscribe("s.1", handle)
+    fake.deliver(subscription.subject, delivery(1), delivery(2))
+    draining = asyncio.create_task(subscription.drain())
+    for _ in range(3):
+        await clock.advance(1)
+    assert draining.done()
+    # Behind the last message that had come.
+    assert (deletions, deleted(fake)) == ([1, 1], 2)
+
+
+def deleted(fake):
+    return len(fake.published("$JS.API.CONSUMER.DELETE.S.E"))
 
 
 async def test_unsubscribe_returns_the_error_of_the_deletion_and_drain_reports_it(fake, clock, js):

@@ -221,6 +221,12 @@ def test_a_stalled_consumer_says_so_in_its_heartbeats(controlled, harness):
     assert worker.sequences(client.take()) != []
     harness.advance(5)
     assert b"Stalled" not in client.take()[-1].header
+    # Stalled again, an answer that has been given is ignored.
+    fill(harness, 60)
+    assert len(requests(client.take())) > 0
+    harness.publish(request.reply)
+    harness.turn()
+    assert client.take() == []
 
 
 def test_answers_to_nobody_find_no_responders(controlled, harness, make_push):
