@@ -133,7 +133,7 @@ async def test_a_hub_of_the_same_domain_keeps_to_itself(hub):
 async def test_permissions_of_the_hub(hub, make_server):
     server = make_server()
     client = await Client(server).hello()
-    client.send(b"SUB in.a 1\r\nSUB in.b 2\r\nSUB other 3\r\n")
+    client.send(b"SUB in.a 1\r\nSUB in.b 2\r\nSUB other 3\r\nSUB _R_.p.x 4\r\n")
     rules = {"import": {"allow": ["in.>"], "deny": ["in.b"]}, "export": {"allow": ["out.>"], "deny": ["out.b"]}}
     end = hub(server=server)
     end.send_info(**rules)
