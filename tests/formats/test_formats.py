@@ -10,10 +10,10 @@ import pytest
 import xxhash
 
 import jetlake
+from jetlake.client.tables.offsets import read_offset
 from jetlake.errors import StoreError
 from jetlake.server import Server
 from jetlake.server.shell.engine_loop import SystemClock
-from jetlake.spark.source.offsets import read_offset
 from tests.formats.contents import describe
 
 RELEASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "expected.json").exists())

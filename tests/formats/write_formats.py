@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 import jetlake
+from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.server import Server
-from jetlake.spark.source.offsets import Offset
 from tests.formats.contents import describe
 
 HERE = Path(__file__).parent

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from jetlake.client.tables.offsets import read_offset
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
 from jetlake.model.archive.archive import ArchiveReader
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
@@ -33,7 +34,6 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
-from jetlake.spark.source.offsets import read_offset
 from jetlake.store.file_store import FileStore
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.compressed_blocks import compress_in_steps

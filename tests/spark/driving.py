@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from jetlake.client.tables.offsets import Offset, read_offset
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_task
-from jetlake.spark.source.offsets import Offset, read_offset
 from jetlake.spark.source.shared_driver import SharedDriver
 from jetlake.spark.source.stream_watch import Clock
 

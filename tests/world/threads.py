@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jetlake.blocking
+from jetlake.client.tables.offsets import Offset, read_offset
 from jetlake.errors import BatchWrittenError, DataLossError, InvalidOptionError, JetlakeError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.sink import writer
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_task
-from jetlake.spark.source.offsets import Offset, read_offset
 from tests.world import interposed
 from tests.world.book import BrokenPromiseError
 

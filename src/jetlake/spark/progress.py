@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from jetlake.client.tables.offsets import Offset, read_offset
 from jetlake.errors import OffsetError
-from jetlake.spark.source.offsets import Offset, read_offset
 
 __all__ = ["StreamMetrics", "lag", "lost", "metrics"]
 

@@ -25,12 +25,12 @@ import jetlake.spark.options.connection_options as connection_options
 import jetlake.spark.sink.stored_rows as stored_rows
 import jetlake.spark.sink.writer as writers
 from jetlake.client.settings.options import build_options
+from jetlake.client.tables.offsets import Offset, read_offset
 from jetlake.errors import BatchWrittenError, DataLossError, JetlakeError, StreamRecreatedError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_partition
-from jetlake.spark.source.offsets import Offset, read_offset
 from jetlake.spark.source.stream_watch import Clock
 
 SCHEMA = StructType().add("stream", "string", False).add("sequence", "long", False).add("data", "binary", False)

@@ -6,10 +6,14 @@ import datetime
 import itertools
 import time
 
+import polars
 import pytest
 from pyspark.errors import PySparkException
 
+import jetlake.blocking
+from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive import Archive
+from jetlake.spark.pipelines.typed_payload import TypedPayload
 
 pytestmark = pytest.mark.spark
 
@@ -56,6 +60,18 @@ def test_every_sequence_comes_once_from_lake_or_stream(spark, own_server, run_on
     assert 201 in sequences(startingPosition=f"time:{stored}")
     assert 201 not in sequences(endingPosition=f"time:{stored}")
 
+    with jetlake.blocking.connect(own_server.url) as client:
+        table = client.jetstream().stream("ORDERS").table(archive=lake)
+        whole = table.to_arrow().sort_by("sequence").to_pylist()
+        assert [row["sequence"] for row in whole] == list(range(1, 361))
+        for n, row in enumerate(whole, start=1):
+            assert (row["subject"], row["data"]) == (f"ORDERS.{n % 3}", b"%d" % n)
+            assert row["headers"] == ([("N", [str(n)])] if n % 2 else [])
+        seen = polars.col("sequence").is_between(295, 305) & (polars.col("subject") == "ORDERS.1")
+        assert table.scan().filter(seen).collect()["data"].sort().to_list() == [b"295", b"298", b"301", b"304"]
+        recent = client.jetstream().stream("ORDERS").table(archive=lake, start=f"time:{later}").to_arrow()
+        assert sorted(recent["sequence"].to_pylist()) == list(range(301, 361))
+
     # A batch that is written but not in the commit log is not counted on: the stream has it still.
     commits = lake / "_jetlake" / "checkpoint" / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
@@ -73,6 +89,60 @@ def test_every_sequence_comes_once_from_lake_or_stream(spark, own_server, run_on
     admin.create_stream("ORDERS")
     with pytest.raises(PySparkException, match="recreated"):
         sequences()
+
+
+@pytest.mark.parametrize(
+    ("format_name", "keep_raw"), [("parquet", False), ("delta", True), ("delta", False), ("iceberg", False)]
+)
+def test_typed_archives_are_read_together_with_the_stream(spark, server_of, run_on, tmp_path, format_name, keep_raw):
+    """Archived values and payloads of the stream make one column, and what does not fit is found on both sides."""
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("ORDERS")
+    lake = str(tmp_path / "lake" / "orders")
+
+    def publish(first, end):
+        bodies = [
+            b"{broken" if n % 10 == 0 else b'{"id": %d, "buyer": {"name": "n%d"}}' % (n, n) for n in range(first, end)
+        ]
+        admin.publish([(f"ORDERS.{n % 3}", body, {}) for n, body in enumerate(bodies, first)])
+
+    def archive(fields):
+        run_on(server, Archive("ORDERS", lake, format_name, payload=TypedPayload("json", fields, keep_raw=keep_raw)))
+
+    publish(1, 21)
+    archive("id bigint, buyer struct<name: string>")
+    admin.api("STREAM.PURGE.ORDERS", {"seq": 15})
+    publish(21, 31)
+    fields = "id bigint, note string, buyer struct<name: string, vip: boolean>"
+    expected = {n: n for n in range(1, 31) if n % 10} | dict.fromkeys((10, 20, 30))
+
+    options = {"servers": server.url, "archive": lake, "payloadFormat": "json", "badRows": "column"}
+    columns = f"sequence bigint, value struct<{fields}>, bad_data binary, bad_reason string"
+    rows = spark.read.format("jetstream").options(**options).schema(columns).load("ORDERS").collect()
+    assert len(rows) == 30
+    assert {row.sequence: row.value.id if row.value is not None else None for row in rows} == expected
+    for row in rows:
+        if row.value is not None:
+            assert (row.value.note, row.value.buyer.name, row.value.buyer.vip) == (None, f"n{row.sequence}", None)
+        else:
+            assert (bytes(row.bad_data), bool(row.bad_reason)) == (b"{broken", True)
+
+    with jetlake.blocking.connect(server.url) as client:
+        stream = client.jetstream().stream("ORDERS")
+        # Without a schema the archive's type is the table's.
+        found = stream.scan(payload="json", archive=lake, bad_rows="column").collect()
+        assert {row["sequence"]: (row["value"] or {}).get("id") for row in found.to_dicts()} == expected
+        assert set(found.filter(polars.col("bad_reason").is_not_null())["sequence"]) == {10, 20, 30}
+        few = stream.scan(payload="json", archive=lake, bad_rows="column").filter(polars.col("sequence") == 7)
+        assert few.select(polars.col("value").struct.field("buyer")).collect().to_dicts() == [{"buyer": {"name": "n7"}}]
+        if keep_raw:
+            assert stream.to_arrow(archive=lake)["data"].to_pylist().count(b"{broken") == 3
+        else:
+            with pytest.raises(ConfigError, match="has not kept their bytes"):
+                stream.to_arrow(archive=lake)
+            with pytest.raises(ConfigError, match="decoded as json, not as avro"):
+                stream.to_arrow(archive=lake, payload="avro", avro_schema={"type": "record", "name": "A", "fields": []})
 
 
 def test_what_cannot_be_read_together_is_refused(spark, server_of, run_on, tmp_path):

@@ -109,6 +109,8 @@ class Stream:
             protobuf_message: the full name of the message; empty for the last one of the set.
             bad_rows: a payload that cannot be decoded: `fail` raises `BadPayloadError`, `column` leaves `value` null
                 and fills `bad_data` and `bad_reason`.
+            archive: the folder of an archive of the stream (`jetlake pipeline archive`, Parquet, Delta or Iceberg):
+                archived messages come from there, in the order of its files, and the rest from the stream.
             fail_on_data_loss: raise `DataLossError` when messages went away before they were read; else a warning is
                 logged.
             reader: `auto`, `consumer`, `direct` or `leader`: how the messages are asked for.

@@ -13,6 +13,7 @@ from jetlake.errors import ConfigError
 
 if TYPE_CHECKING:
     import datetime
+    import os
 
     from pyarrow import Schema
 
@@ -36,6 +37,7 @@ class TableArguments(TypedDict, total=False):
     protobuf_schema: bytes
     protobuf_message: str
     bad_rows: Literal["fail", "column"]
+    archive: str | os.PathLike[str]
     fail_on_data_loss: bool
     reader: Literal["auto", "consumer", "direct", "leader"]
     batch_rows: int

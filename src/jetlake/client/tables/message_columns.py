@@ -40,6 +40,7 @@ class MessageColumns:
         header: binary, the header block or nothing.
         payload: binary.
         pending: how many messages the server says are left after the last of these; -1 when it does not say.
+        value: the decoded payloads of messages of an archive that has not kept their bytes; `payload` is then empty.
     """
 
     sequence: NDArray[np.int64]
@@ -48,6 +49,7 @@ class MessageColumns:
     header: pa.Array
     payload: pa.Array
     pending: int = -1
+    value: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -62,6 +64,7 @@ class MessageColumns:
             self.header.slice(first, length),
             self.payload.slice(first, length),
             self.pending,
+            self.value.slice(first, length) if self.value is not None else None,
         )
 
     def take(self, rows: NDArray[np.int64]) -> MessageColumns:

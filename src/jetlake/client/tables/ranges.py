@@ -49,6 +49,15 @@ def position_range(
     return SequenceRange(first, last), is_open(info, start, first)
 
 
+def behind_seam(named: SequenceRange, soft: bool, seam: int) -> tuple[SequenceRange, bool]:
+    """Return the part of a range that only the stream has when an archive has the messages before sequence `seam`.
+
+    It begins at a sequence that must be there, wherever the stream starts.
+    """
+    first = seam if soft else max(named.first, seam)
+    return SequenceRange(first, max(first, named.end)), False
+
+
 def check_head(info: StreamInfo, first: int, subjects: tuple[str, ...], *, fail: bool) -> None:
     """Check whether messages from that sequence on are gone before they were read; log it where that is no error.
 

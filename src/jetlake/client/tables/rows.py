@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from jetlake.client.tables.arrow_values import arrow_of, binary_of, repeated
 from jetlake.client.tables.decoding import Decoder
 from jetlake.client.tables.message_columns import MessageColumns
-from jetlake.errors import BadHeaderError, BadPayloadError
+from jetlake.errors import BadHeaderError, BadPayloadError, ConfigError
 from jetlake.protocol.headers import Headers, find_value
 
 
@@ -41,8 +41,10 @@ class RowBuilder:
             BadPayloadError: a payload could not be decoded, and that is an error.
         """
         decoded = None
-        if self._decoder is not None:
-            decoded = _Decoded(self._decoder, messages)
+        if self._decoder is not None and messages.value is not None:
+            decoded = _Decoded(self._fitted(messages.value), {})
+        elif self._decoder is not None:
+            decoded = _Decoded(*self._decoder.decode(messages.payload))
             if self._advice is not None and decoded.reasons:
                 row = min(decoded.reasons)
                 raise BadPayloadError(
@@ -52,12 +54,36 @@ class RowBuilder:
         arrays = [make(messages, decoded) for make in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
+    def _fitted(self, value: pa.Array) -> pa.Array:
+        """Return archived values with the type of the column: fields that they lack are null.
 
-class _Decoded:
-    """The decoded payloads of some messages: values, and the reasons of the payloads that could not be decoded."""
+        Raises:
+            ConfigError: a value does not fit the type.
+        """
+        # Imported where it is used: few reads have an archive.
+        from jetlake.lake.columns import fitted
 
-    def __init__(self, decoder: Decoder, messages: MessageColumns) -> None:
-        self.value, self.reasons = decoder.decode(messages.payload)
+        index = self.arrow_schema.get_field_index("value")
+        if index < 0:
+            return value
+        kind = self.arrow_schema.field(index).type
+        try:
+            return fitted(pa.chunked_array([value]), kind).combine_chunks()
+        except pa.ArrowException as error:
+            raise ConfigError(
+                f"the archived values of stream {self._stream} are {value.type} and can't become {kind}: {error}"
+            ) from None
+
+
+class _Decoded(NamedTuple):
+    """The decoded payloads of some messages.
+
+    Attributes:
+        reasons: why payloads could not be decoded, by their rows.
+    """
+
+    value: pa.Array
+    reasons: dict[int, str]
 
 
 def _text(values: pa.Array) -> pa.Array:

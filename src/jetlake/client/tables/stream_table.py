@@ -26,7 +26,14 @@ from jetlake.client.tables.planning import (
 from jetlake.client.tables.positions import Position
 from jetlake.client.tables.protobuf import ProtobufDecoder, protobuf_type
 from jetlake.client.tables.range_reader import read_range
-from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, plan_tasks, position_range
+from jetlake.client.tables.ranges import (
+    behind_seam,
+    bounded_range,
+    check_head,
+    expiring_soon,
+    plan_tasks,
+    position_range,
+)
 from jetlake.client.tables.readers import last_by_leader
 from jetlake.client.tables.rows import RowBuilder
 from jetlake.client.tables.stored_schemas import json_schema_type, stored_schema
@@ -54,7 +61,11 @@ def begin_stream_read(
     """
     try:
         options = with_stored_schema(link, stream, options)
-        found = read_stream(link, stream, options, bounds)
+        if options.archive:
+            names = columns if columns is not None else options.names
+            found = _read_with_archive(link, stream, options, names, bounds)
+        else:
+            found = read_stream(link, stream, options, bounds)
         value_type, decoder, found = value_decoder(options, found)
         schema = options.row_schema(value_type)
         if columns is not None:
@@ -100,7 +111,7 @@ def value_decoder(
         first = next(found, None)
         if first is None:
             return _NO_FIELDS, None, found
-        value_type = infer_json_type(first.payload)
+        value_type = infer_json_type(first.payload) if first.value is None else first.value.type
         found = chain([first], found)
     return value_type, JsonDecoder(value_type), found
 
@@ -134,15 +145,49 @@ def read_stream(link: Link, stream: str, options: TableOptions, bounds: Bounds =
         DataLossError: the options name a first sequence that is gone, and that is an error.
         UnsupportedStreamError: the stream cannot be read with these options.
     """
-    if bounds.subjects is not None:
-        narrowed = narrow_subjects(options.subjects, bounds.subjects)
-        if narrowed == ():
-            return iter(())
-        options = options if narrowed is None else replace(options, subjects=narrowed)
-    if bounds.streams is not None and stream not in bounds.streams:
+    narrowed = _narrowed(stream, options, bounds)
+    if narrowed is None:
         return iter(())
-    linked = _linked(link, options)
-    return _messages(_plan(linked, stream, options, bounds), linked)
+    linked = _linked(link, narrowed)
+    return _messages(_plan(linked, stream, narrowed, bounds), linked)
+
+
+def _narrowed(stream: str, options: TableOptions, bounds: Bounds) -> TableOptions | None:
+    """Return the options with the filters that bounds leave; None when nothing can pass."""
+    if bounds.streams is not None and stream not in bounds.streams:
+        return None
+    subjects = narrow_subjects(options.subjects, bounds.subjects) if bounds.subjects is not None else None
+    if subjects == ():
+        return None
+    return options if subjects is None else replace(options, subjects=subjects)
+
+
+def _read_with_archive(
+    link: Link, stream: str, options: TableOptions, columns: Sequence[str], bounds: Bounds
+) -> Iterator[MessageColumns]:
+    """Return the archived messages, and behind them those that only the stream has; planned before this returns.
+
+    Raises:
+        ConfigError: the archive cannot stand for the beginning of the stream.
+        DataLossError: messages are neither in the archive nor in the stream any more, and that is an error.
+    """
+    # Imported where it is used: few reads have an archive.
+    from jetlake.client.tables.archived import ArchivedFiles, archived_range, check_archive, open_archive, read_archived
+
+    # The archive first: a stream that is asked later has all messages behind its seam.
+    archive = open_archive(options.archive, stream, options.subjects, options.payload, columns)
+    ask(link, lambda api: check_archive(api, stream, archive))
+    info = ask(link, lambda api: api.stream_info(stream))
+    narrowed = _narrowed(stream, options, bounds)
+    if narrowed is None:
+        return iter(())
+    filtered = bool(options.subjects)
+    wanted = archived_range(info, archive, options.start, options.end, bounds, time.time_ns(), filtered)
+    files = tuple(path for path, _ in archive.files)
+    found = ArchivedFiles(stream, options.archive, files, wanted, narrowed.subjects)
+    linked = _linked(link, narrowed)
+    partitions = _plan(linked, stream, narrowed, bounds, archive.offset.next)
+    return chain(read_archived(found, columns, options.batch_rows), _messages(partitions, linked))
 
 
 def read_bucket(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
@@ -200,17 +245,22 @@ def _messages(partitions: list[ReadPartition], options: _LinkedOptions) -> Itera
         yield from read_range(partition, options)
 
 
-def _plan(linked: _LinkedOptions, stream: str, options: TableOptions, bounds: Bounds = _ALL) -> list[ReadPartition]:
-    return ask(linked.connection, lambda api: _plan_range(api, stream, linked, options, bounds))
+def _plan(
+    linked: _LinkedOptions, stream: str, options: TableOptions, bounds: Bounds = _ALL, seam: int = 0
+) -> list[ReadPartition]:
+    return ask(linked.connection, lambda api: _plan_range(api, stream, linked, options, bounds, seam))
 
 
 def _plan_range(
-    api: StreamApi, stream: str, linked: _LinkedOptions, options: TableOptions, bounds: Bounds
+    api: StreamApi, stream: str, linked: _LinkedOptions, options: TableOptions, bounds: Bounds, seam: int
 ) -> list[ReadPartition]:
+    """Return the tasks; messages before sequence `seam` are in the stream's archive."""
     version = parse_version(api.connection.server_version)
     check_server(version)
     info = api.stream_info(stream)
     whole, soft = position_range(api, version, info, options.start, options.end, time.time_ns(), options.subjects)
+    if seam:
+        whole, soft = behind_seam(whole, soft, seam)
     if not soft and len(whole):
         check_head(info, whole.first, options.subjects, fail=options.fail_on_data_loss)
     first, end = max(whole.first, info.state.first_seq, 1), whole.end

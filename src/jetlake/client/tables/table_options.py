@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,19 +57,25 @@ class TableOptions:
     protobuf_schema: str | bytes = b""
     protobuf_message: str = ""
     bad_rows: BadRows = "fail"
+    archive: str = ""
+    """Folder of an archive of the stream, which has the messages before those of the stream; empty for none."""
     fail_on_data_loss: bool = True
     reader: str = "auto"
     direct_below: int = 20_000
     batch_rows: int = 65_536
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the rows' columns."""
+        if self.columns:
+            return self.columns
+        if self.payload == "raw":
+            return (*_DEFAULT, "data")
+        return (*_DEFAULT, "value", *(("bad_data", "bad_reason") if self.bad_rows == "column" else ()))
+
     def row_schema(self, value_type: pa.StructType | None) -> pa.Schema:
         """Return the schema of the rows, with that type of `value`."""
-        names = self.columns
-        if not names and self.payload == "raw":
-            names = (*_DEFAULT, "data")
-        elif not names:
-            names = (*_DEFAULT, "value", *(("bad_data", "bad_reason") if self.bad_rows == "column" else ()))
-        return pa.schema([(name, value_type if name == "value" else _COLUMNS[name]) for name in names])
+        return pa.schema([(name, value_type if name == "value" else _COLUMNS[name]) for name in self.names])
 
 
 def table_options(
@@ -83,6 +90,7 @@ def table_options(
     protobuf_schema: bytes | None = None,
     protobuf_message: str = "",
     bad_rows: BadRows = "fail",
+    archive: str | os.PathLike[str] = "",
     fail_on_data_loss: bool = True,
     reader: str = "auto",
     batch_rows: int = 65_536,
@@ -128,6 +136,7 @@ def table_options(
         protobuf_schema=protobuf_schema or b"",
         protobuf_message=protobuf_message,
         bad_rows=bad_rows,
+        archive=os.fspath(archive),
         fail_on_data_loss=fail_on_data_loss,
         reader=reader,
         batch_rows=batch_rows,

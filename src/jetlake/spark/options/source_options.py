@@ -86,7 +86,8 @@ class SourceOptions:
         "",
         "none",
         "Folder of an archive of the stream (`jetlake pipeline archive`, Parquet, Delta or Iceberg): a batch read "
-        "takes what is archived from there and the rest from the stream. Every executor must reach it.",
+        "takes what is archived from there and the rest from the stream. Every executor must reach it. An archive of "
+        "decoded payloads is read by the same `payloadFormat`.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
+from jetlake.client.tables.archived import NOTES
+from jetlake.client.tables.offsets import logged_offset
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.stream_api import ask
@@ -33,8 +35,6 @@ from jetlake.spark.pipelines.settings import PipelineSettings, check_source
 from jetlake.spark.pipelines.table_sink import TableSink
 from jetlake.spark.pipelines.typed_payload import TypedPayload, check_growth, inferred_ddl, payload_facts
 from jetlake.spark.pipelines.utc import utc_date, utc_hour
-from jetlake.spark.source.lake import NOTES
-from jetlake.spark.source.offsets import logged_offset
 
 ARCHIVE_COLUMNS = (
     "stream string, sequence bigint, subject string, timestamp timestamp, headers map<string,array<string>>, "

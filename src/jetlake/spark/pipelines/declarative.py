@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.stored_schemas import is_stored
 from jetlake.errors import ConfigError
@@ -21,7 +22,6 @@ from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sinks import Target
 from jetlake.spark.pipelines.sql import HAS_SUBJECT, SqlPipeline, subject_expression
 from jetlake.spark.pipelines.sql_file import SqlSink, SqlSource, SqlStep, Watermark, field_names
-from jetlake.spark.source.lake import NOTES
 
 __all__ = ["definitions", "write_project"]
 

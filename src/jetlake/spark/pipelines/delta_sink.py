@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.archived import delta_files
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import Compacted
@@ -29,7 +30,6 @@ from jetlake.spark.pipelines.table_sink import (
     stage_parquet,
     staged_rows,
 )
-from jetlake.spark.source.lake import delta_files
 
 # The table's writer holds a file of each open partition in memory until the file is this large.
 _FILE_BYTES = 16 << 20

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.client.tables.option_values import names_text
 from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source, default_checkpoint, require_stream
 from jetlake.spark.pipelines.sinks import Target, ensure_stream
-from jetlake.spark.source.lake import NOTES
 
 
 def event_options(events: str, kinds: Iterable[str], streams: Sequence[str]) -> dict[str, str]:

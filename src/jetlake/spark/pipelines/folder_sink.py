@@ -17,10 +17,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.errors import ConfigError
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.file_system import FileSystem
-from jetlake.spark.source.lake import NOTES
 
 FORMATS = ("parquet", "orc", "json")
 """What a folder may hold."""

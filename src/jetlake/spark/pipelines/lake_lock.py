@@ -19,11 +19,11 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from jetlake import platform
+from jetlake.client.tables.archived import NOTES
 from jetlake.errors import ConfigError, SparkError
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import OWNER
-from jetlake.spark.source.lake import NOTES
 
 LOCK = f"{NOTES}/lock.json"
 """Where a folder says who is writing into it."""

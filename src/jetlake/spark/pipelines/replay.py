@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
 from jetlake.model.stream import StreamInfo
@@ -33,7 +34,6 @@ from jetlake.spark.pipelines.replay_task import REPLAY_RESULT, Pace, ReplayTask,
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, require_stream
 from jetlake.spark.sink.stored_rows import keeps_all
-from jetlake.spark.source.lake import NOTES
 
 _SLICE_ROWS_MAX = 100_000
 _SLICE_ROWS_MIN = 500

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.stored_schemas import is_stored
 from jetlake.client.tables.stream_api import ask
@@ -39,7 +40,6 @@ from jetlake.spark.pipelines.sinks import (
 from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Text, Watermark, field_names
 from jetlake.spark.pipelines.typed_payload import TypedPayload, typed_payload
 from jetlake.spark.sink.row_encoder import RowEncoder
-from jetlake.spark.source.lake import NOTES
 
 T = TypeVar("T")
 BAD_ROW = "Bad-Row-"

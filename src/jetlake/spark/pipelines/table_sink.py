@@ -18,9 +18,9 @@ from pyarrow import fs, parquet
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.archived import NOTES, open_file_system
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import BATCHES, STAGING, batch_note
-from jetlake.spark.source.lake import NOTES, open_file_system
 
 TABLE = f"{NOTES}/table.json"
 """Says that the table was begun, and up to where it had all batches."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.archived import NOTES
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
@@ -28,7 +29,6 @@ from jetlake.spark.pipelines.folder_sink import BATCHES
 from jetlake.spark.pipelines.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source
-from jetlake.spark.source.lake import NOTES
 
 _SHOWN = 10
 

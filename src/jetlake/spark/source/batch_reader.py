@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.archived import archived_range, check_archive, open_archive
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset, Version, choose_reader
-from jetlake.client.tables.ranges import bounded_range, check_head, expiring_soon, position_range
+from jetlake.client.tables.ranges import behind_seam, bounded_range, check_head, expiring_soon, position_range
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.source_options import SourceOptions, pinned_partitions
 from jetlake.spark.source.executor import read_lake_partition, read_partition
 from jetlake.spark.source.filters import Bounds, bounds_of, narrow_subjects
-from jetlake.spark.source.lake import LakePartition, archived_range, check_archive, open_lake, plan_lake
+from jetlake.spark.source.lake import LakePartition, plan_lake
 from jetlake.spark.source.stream_watch import Clock, StreamNames, StreamWatch
 from jetlake.spark.source.tasks import TaskPartition, cut_stream
 
@@ -37,7 +38,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
-        return list(plan_batch(self._options, self._bounds, Clock()))
+        return list(plan_batch(self._options, self._bounds, Clock(), self._schema.fieldNames()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one task's messages; none for the placeholder that Spark makes of an empty plan."""
@@ -64,8 +65,13 @@ def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader
     return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
 
 
-def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[TaskPartition | LakePartition]:
+def plan_batch(
+    options: SourceOptions, bounds: Bounds, clock: Clock, columns: Sequence[str] = ()
+) -> list[TaskPartition | LakePartition]:
     """Return the tasks of a batch read.
+
+    Args:
+        columns: what the rows have, of which an archive may lack some.
 
     Raises:
         DataLossError: the options name a first sequence that is gone, and say that this is an error.
@@ -81,13 +87,17 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Tas
     for stream in StreamNames(options, watch, clock).current():
         if bounds.streams is None or stream in bounds.streams:
             # The archive first: a stream that is asked later has all messages behind its seam.
-            lake = open_lake(options.archive, stream, options.subjects) if options.archive else None
+            archive = None
+            if options.archive:
+                archive = open_archive(options.archive, stream, options.subjects, options.payload_format, columns)
             info = watch.info(stream)
             seam = 0
-            if lake is not None:
-                watch.ask(lambda api: check_archive(api, stream, lake, options))  # noqa: B023
-                seam = lake.offset.next
-                partitions += plan_lake(lake, archived_range(info, lake, options, bounds, now_ns), read_options)
+            if archive is not None:
+                watch.ask(lambda api: check_archive(api, stream, archive))  # noqa: B023
+                seam = archive.offset.next
+                start, end = options.starting.of(stream), options.ending.of(stream)
+                wanted = archived_range(info, archive, start, end, bounds, now_ns, bool(options.subjects))
+                partitions += plan_lake(archive, wanted, read_options)
             # The range of the options does not depend on the filters that are pushed down.
             found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns, seam))  # noqa: B023
             partitions += watch.ask(lambda api: _tasks(api, watch.version, info, found, read_options))  # noqa: B023
@@ -118,14 +128,11 @@ def _range(
     stream = info.config.name
     start, stop = options.starting.of(stream), options.ending.of(stream)
     named, soft = position_range(api, version, info, start, stop, now_ns, options.subjects)
-    first, end = named.first, named.end
     if seam:
-        # Only the stream has the messages behind the seam.
-        first = seam if soft else max(first, seam)
-        soft = False
-        if end <= first:
-            return SequenceRange(first, first), False
+        named, soft = behind_seam(named, soft, seam)
+        if not len(named):
+            return named, False
     if not soft:
-        check_head(info, first, options.subjects, fail=options.fail_on_data_loss)
-    whole = SequenceRange(max(first, info.state.first_seq), end)
+        check_head(info, named.first, options.subjects, fail=options.fail_on_data_loss)
+    whole = SequenceRange(max(named.first, info.state.first_seq), named.end)
     return bounded_range(api, version, info, whole, bounds), soft

@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.message_gets import first_matching
+from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import (
     Backlog,
     BatchRange,
@@ -68,7 +69,6 @@ from jetlake.spark.source.durable_consumer import (
     release,
 )
 from jetlake.spark.source.executor import LossNotes, note_key
-from jetlake.spark.source.offsets import Offset
 from jetlake.spark.source.start_offsets import StartOffset, StartOffsets
 from jetlake.spark.source.stream_watch import Clock, StreamNames, StreamWatch
 from jetlake.spark.source.tasks import TaskPartition, cut_stream

@@ -47,10 +47,10 @@ def read_lake_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Return the archived messages of a partition, as record batches of that schema."""
     # Imported where it is used: every query starts a process that imports this module, and queries read no archive.
-    from jetlake.spark.source.lake import read_lake
+    from jetlake.client.tables.archived import read_archived
 
-    messages = read_lake(partition, schema.fieldNames(), options.rows_per_batch)
-    return _rows(messages, partition.stream, schema, options)
+    messages = read_archived(partition.found, schema.fieldNames(), options.rows_per_batch)
+    return _rows(messages, partition.found.stream, schema, options)
 
 
 def _rows(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jetlake.client.tables.data_loss import check_same_stream
 from jetlake.client.tables.message_columns import MessageColumns
+from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset
 from jetlake.client.tables.ranges import runs_of
 from jetlake.client.tables.stream_api import StreamApi
@@ -39,7 +40,6 @@ from jetlake.spark.source.durable_consumer import (
     deleted_consumer_error,
     ensure_shared,
 )
-from jetlake.spark.source.offsets import Offset
 from jetlake.spark.source.stream_watch import Clock, StreamWatch
 from jetlake.spark.source.tasks import TaskPartition, cut_range
 
