@@ -17,6 +17,7 @@ CATALOG_FILE = "catalog.db"
 NAMESPACE = "lake"
 """The namespace of tables in the embedded catalog."""
 _CATALOG = "jetlake"
+_LOCK_WAIT_S = 20.0
 _FILE_IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 # Other characters have a meaning in the locations that readers parse as URLs.
 _UNSUITED = re.compile(r"[#?%\\]")
@@ -125,7 +126,9 @@ def open_catalog(which: str | Path) -> Catalog:
             catalog = SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
             # A pool's connections would stay open until they are garbage-collected, of which Python 3.13 warns.
             catalog.engine.dispose()
-            catalog.engine = create_engine(f"sqlite:///{which}", poolclass=NullPool)
+            # Another process that reads or writes the file is waited for.
+            waiting = {"timeout": _LOCK_WAIT_S}
+            catalog.engine = create_engine(f"sqlite:///{which}", poolclass=NullPool, connect_args=waiting)
             return catalog
         except Exception as error:
             raise ConfigError(f"the catalog {which} can't be opened: {first_line(error)}") from None

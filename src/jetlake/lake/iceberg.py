@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ COMPACTION = "jetlake.compaction"
 _COMMITS_MAX = 20
 _RETRY_WAIT_S = 0.05
 _RETRY_WAIT_MAX_S = 2.0
+# What SQLite says of a catalog that no retry can write.
+_UNWRITABLE = re.compile(r"disk is full|readonly database|unable to open database|disk I/O error|malformed")
 # Metadata that a commit under way may be about to name is left alone for so long.
 _METADATA_ORPHAN_S = 3600.0
 # What a table is created with: merged manifests, few old metadata files, and no statistics of payloads and headers.
@@ -345,7 +348,8 @@ class IcebergTable:
         Raises:
             LakeError: it was refused too often.
         """
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
+        from requests.exceptions import ConnectionError as CutOffError
         from sqlalchemy.exc import OperationalError
 
         wait_s = _RETRY_WAIT_S
@@ -360,15 +364,22 @@ class IcebergTable:
             try:
                 change.commit_transaction()
                 return self.require()
-            except (CommitFailedException, CommitStateUnknownException, OperationalError) as error:
-                # The last is how SQLite says that another process holds the file.
+            except (CommitFailedException, CommitStateUnknownException) as error:
                 last = error
+            except (OperationalError, ServiceUnavailableError, CutOffError) as error:
+                # The catalog's database is held by another process or can't be written, or the catalog is away.
+                last = error
+                if _UNWRITABLE.search(str(error)):
+                    break
             self.sleep(wait_s * (0.5 + random.random() / 2))
             wait_s = min(wait_s * 2, _RETRY_WAIT_MAX_S)
-        raise LakeError(
-            f"table {self.address.name} could not be committed to: {first_line(last) if last else 'no answer'}. "
-            f"{_COMMITS_MAX} attempts met other writers; run it again when there are fewer"
-        )
+        reason = first_line(last) if last is not None else "no answer"
+        advice = f"{_COMMITS_MAX} attempts met other writers; run it again when there are fewer"
+        if not isinstance(last, CommitFailedException):
+            advice = (
+                "The batch is kept aside: when the catalog can be written, run it again, and it resumes with this batch"
+            )
+        raise LakeError(f"table {self.address.name} could not be committed to: {reason}. {advice}")
 
     def compact(self, target_bytes: int, *, merge_min: int = 2, tiered: bool = False) -> Maintained:
         """Merge small files of one partition, in the order of their sequences; readers see one version or the other.

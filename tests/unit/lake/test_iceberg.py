@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Transaction
+from sqlalchemy.exc import OperationalError
 
 from jetlake.errors import ConfigError, LakeError
 from jetlake.lake.catalogs import TableAddress
@@ -123,6 +126,41 @@ def test_a_lingering_process_does_not_commit_a_batch_twice(archived, tmp_path, m
 
     monkeypatch.setattr(IcebergTable, "last_batch", meanwhile)
     add(archived, 1, 11, 21)
+    assert sequences(archived) == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("said", "attempts", "told"),
+    [
+        ("database or disk is full", 1, "disk is full.*it resumes with this batch"),
+        ("database is locked", 20, "is locked.*it resumes with this batch"),
+    ],
+)
+def test_a_catalog_that_cannot_be_written_is_told(archived, monkeypatch, said, attempts, told):
+    add(archived, 0, 1, 11)
+    path = written(archived, archived.require(), 1, 11, 21)
+    tried = []
+
+    def commit(self):
+        tried.append(1)
+        raise OperationalError("UPDATE iceberg_tables", {}, sqlite3.OperationalError(said))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit_transaction", commit)
+        with pytest.raises(LakeError, match=told):
+            archived.append(1, [path], 11, 20)
+    assert len(tried) == attempts
+    archived.append(1, [path], 11, 20)
+    assert sequences(archived) == list(range(1, 21))
+
+
+def test_a_catalog_that_another_process_holds_is_waited_for(archived):
+    add(archived, 0, 1, 11)
+    path = written(archived, archived.require(), 1, 11, 21)
+    holder = sqlite3.connect(archived.address.catalog_file, check_same_thread=False)
+    holder.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.3, holder.close).start()
+    archived.append(1, [path], 11, 20)
     assert sequences(archived) == list(range(1, 21))
 
 
