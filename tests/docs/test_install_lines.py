@@ -14,6 +14,7 @@ from tests.docs.blocks import ROOT, blocks, name, pages
 # What has to be installed for an import; `jetlake[…]` names an extra. Modules of jetlake that need none are not listed.
 PACKAGES = {
     "celery": "jetlake[celery]",
+    "deltalake": "jetlake[delta]",
     "django": "jetlake[django]",
     "duckdb": "duckdb",
     "fastapi": "jetlake[fastapi]",

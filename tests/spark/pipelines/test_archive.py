@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines import delta_sink
@@ -431,7 +432,7 @@ def test_a_compaction_that_broke_off_is_finished(spark, tmp_path, monkeypatch, f
 
     monkeypatch.setattr(FileSystem, "delete", failing_delete)
     with pytest.raises(OSError, match="power"):
-        compact(spark, root, format_name, 1 << 20)
+        compact(spark, root, format_name, 1 << 20, StructType.fromDDL("sequence bigint, data binary"))
     monkeypatch.undo()
     finish_compaction(FileSystem(spark, root))
     # The last batch is left alone: it may be repeated, and must then find its own file.

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.utils.config import Config
 
+import jetlake.blocking
 from jetlake.errors import ConfigError, SparkError
 from jetlake.lake.catalogs import open_catalog
 from jetlake.lake.iceberg import IcebergTable
+from jetlake.spark.pipelines import archive as archive_module
 from jetlake.spark.pipelines.archive import Archive, Partitioning
 from jetlake.spark.pipelines.iceberg_sink import IcebergSink
 from jetlake.spark.pipelines.replay import Replay
@@ -128,6 +131,11 @@ def test_a_table_that_is_not_as_it_was_is_refused(spark, server_of, run_on, tmp_
     admin.fill("A", 10)
     with pytest.raises(SparkError, match="rolled back"):
         run_on(server, archive)
+    # Files of the batches that it lacks are no orphans: with them it can be brought back.
+    held = set((lake / "data").rglob("*.parquet"))
+    with pytest.raises(SparkError, match="would delete their files"):
+        run_on(server, Verify("A", str(lake), repair=True))
+    assert set((lake / "data").rglob("*.parquet")) == held
     catalog = open_catalog(lake.parent / "catalog.db")
     catalog.drop_table("lake.a")
     with pytest.raises(SparkError, match="gone from its catalog"):
@@ -169,7 +177,7 @@ def order(number, **more):
 
 @pytest.mark.parametrize("format_name", ["iceberg", "delta", "parquet"])
 def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
-    spark, server_of, run_on, tmp_path, format_name
+    spark, server_of, run_on, tmp_path, monkeypatch, format_name
 ):
     server = server_of("embedded")
     admin = server.admin()
@@ -181,21 +189,29 @@ def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
     def archive(schema, **more):
         return Archive("A", str(lake), payload=TypedPayload("json", schema, **more), **options)
 
-    # A Delta table keeps its types.
-    first = "id bigint, price double" if format_name == "delta" else "id int, price float"
+    first = "id int, price float"
     begun = run_on(server, archive(first), batch_messages=15)
     assert dict(begun.summary.facts) == {"rejected": f"messages whose payloads do not fit are in {lake}_rejects"}
     with pytest.raises(ConfigError, match=r"cannot continue with another schema: value\.id was \w*int and is string"):
         run_on(server, archive("id string, price float"))
     with pytest.raises(ConfigError, match="archive with keep_raw"):
         run_on(server, archive(first, keep_raw=True))
-    if format_name == "delta":
-        with pytest.raises(ConfigError, match=r"value\.price was double and is float"):
-            run_on(server, archive("id bigint, price float"))
     admin.publish([("A.x", order(1 << 40, tags=["new"]))])
-    run_on(server, archive("tags array<string>, id bigint, price double"))
+    last = archive("tags array<string>, id bigint, price double")
+    # It breaks off behind the table's change, and the batch is written with the schema before: nothing is narrower.
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "_note_schema", broken)
+        with pytest.raises(OSError, match="broken off"):
+            run_on(server, last)
+    with pytest.raises(ConfigError, match=r"value\.price was float and is string"):
+        run_on(server, archive("id int, price string"))
+    run_on(server, last)
+    # Files of the old schema and of the new one become one; those of the last batch are left.
+    admin.publish([("A.x", order(7, tags=["late"]))])
+    compacted = dict(run_on(server, replace(last, compact_bytes=1 << 20)).summary.facts)["compacted"]
+    assert compacted == {"iceberg": "4 files to 1"}.get(format_name, "3 files to 1")
     verified = dict(run_on(server, Verify("A", str(lake))).summary.facts)
-    assert verified == {"the same": 23}
+    assert verified == {"the same": 24}
     if format_name == "iceberg":
         catalog = open_catalog(lake.parent / "catalog.db")
         rows = catalog.load_table("lake.a").scan().to_arrow().sort_by("sequence").to_pylist()
@@ -206,13 +222,61 @@ def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
     rows.sort(key=lambda row: row["sequence"])
     rejects.sort(key=lambda row: row["sequence"])
     assert rows[3]["value"] == {"id": 3, "price": 0.75, "tags": None}
-    assert rows[-1]["value"] == {"id": 1 << 40, "price": (1 << 40) / 4, "tags": ["new"]}
-    assert len(rows) == 21
+    assert rows[-2]["value"] == {"id": 1 << 40, "price": (1 << 40) / 4, "tags": ["new"]}
+    assert rows[-1]["value"] == {"id": 7, "price": 1.75, "tags": ["late"]}
+    assert len(rows) == 22
     assert "data" not in rows[0]
     assert [(row["sequence"], row["data"]) for row in rejects] == [(21, b"{broken"), (22, b'{"id": "text"}')]
     assert "Expected `int | null`, got `str`" in rejects[1]["reason"]
     with pytest.raises(ConfigError, match="not their bytes"):
         run_on(server, Replay(str(lake), "A", force=True))
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_messages_that_do_not_fit_are_published_once_whatever_breaks_off(
+    spark, server_of, run_on, tmp_path, monkeypatch, format_name
+):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    lake = tmp_path / "lake" / "a"
+    payload = TypedPayload("json", "id bigint")
+    archive = Archive("A", str(lake), format_name, Partitioning(()), payload=payload, rejects_to="DEAD")
+
+    def lost(call, *, patched_name, target):
+        """The run breaks off there, and the stream loses what it had."""
+        with monkeypatch.context() as patched:
+            patched.setattr(target, patched_name, call)
+            with pytest.raises(SparkError, match="broken off"):
+                run_on(server, archive)
+        admin.api("STREAM.PURGE.A")
+
+    bad = ("A.y", b"{broken", {"Trace": "t1", "Nats-Other": "x"})
+    admin.publish([("A.x", b'{"id": 1}'), bad, ("A.x", b'{"id": 3}')])
+    lost(broken, patched_name="add_to_record", target=archive_module)
+    run_on(server, archive)
+    admin.publish([("A.z", b'{"id": "text"}'), ("A.x", b'{"id": 5}')])
+    lost(broken, patched_name="_publish_refused", target=Archive)
+    run_on(server, archive)
+    admin.publish([("A.x", b'{"id": 6}')])
+    run_on(server, archive)
+    with jetlake.blocking.connect(server.url) as client:
+        rows = client.jetstream().stream("DEAD").to_arrow().to_pylist()
+    headers = [{key: values[0] for key, values in row["headers"]} for row in rows]
+    assert [(row["subject"], row["data"]) for row in rows] == [("DEAD.A", b"{broken"), ("DEAD.A", b'{"id": "text"}')]
+    assert [one["Bad-Row-Sequence"] for one in headers] == ["2", "4"]
+    assert (headers[0]["Trace"], headers[0]["Bad-Row-Stream"], headers[0]["Bad-Row-Subject"]) == ("t1", "A", "A.y")
+    assert "Nats-Other" not in headers[0]
+    assert "Expected `int | null`, got `str`" in headers[1]["Bad-Row-Reason"]
+
+
+def test_where_rejected_messages_cannot_go(tmp_path):
+    for options, reason in (
+        ({"rejects_to": "DEAD"}, "add --payload"),
+        ({"rejects_to": "A", "payload": TypedPayload("json", "id bigint")}, "name another stream"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            Archive("A", str(tmp_path), **options)
 
 
 def merged(spark):

@@ -302,6 +302,12 @@ def pipeline() -> None:
 @click.option("--message", default="", metavar="NAME", help="Protobuf: the message in the descriptor set.")
 @click.option("--keep-raw", is_flag=True, help="Keep the payload's bytes beside the decoded value.")
 @click.option(
+    "--rejects-to",
+    default="",
+    metavar="NAME",
+    help="Also publish messages whose payload does not fit to this stream, under NAME.STREAM.",
+)
+@click.option(
     "--upsert",
     is_flag=True,
     help="STREAM is a key-value bucket: keep the newest value of each key, in an Iceberg or Delta table.",
@@ -325,16 +331,21 @@ def archive(
     schema: str,
     message: str,
     keep_raw: bool,
+    rejects_to: str,
     upsert: bool,
 ) -> None:
     """Copy STREAM into files below the folder TARGET (lake/<stream>), every message once."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.archive import Archive, parse_partitioning
+        from jetlake.spark.pipelines.sinks import parse_target
         from jetlake.spark.pipelines.typed_payload import typed_payload
 
         if payload == "raw" and (schema or message or keep_raw):
             raise ConfigError("--schema, --message and --keep-raw are for decoded payloads: add --payload json, avro …")
+        rejects = parse_target(rejects_to or "stream:none", plain="stream")
+        if rejects.kind != "stream":
+            raise ConfigError(f"--rejects-to names a stream, not {rejects}: rejected messages are in a table anyway")
         kind, name, parts = Archive, stream, by
         if upsert:
             from jetlake.spark.pipelines.bucket_archive import BucketArchive, bucket_stream
@@ -353,6 +364,7 @@ def archive(
             table,
             Policy(every=maintain_every, snapshots=keep_snapshots),
             None if payload == "raw" else typed_payload(payload, schema, message, keep_raw=keep_raw),
+            rejects.value if rejects_to else "",
         )
 
     run.start(build)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-from jetlake.client.tables.archived import NOTES
+from jetlake.client.tables.archived import NOTES, REJECTS
 from jetlake.client.tables.offsets import logged_offset
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.planning import StreamOffset
@@ -32,6 +32,7 @@ from jetlake.spark.pipelines.iceberg_sink import IcebergSink, read_iceberg
 from jetlake.spark.pipelines.lake_lock import LakeLock, claim_checkpoint, claim_folder, locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, check_source
+from jetlake.spark.pipelines.sinks import ensure_stream, refused_messages
 from jetlake.spark.pipelines.table_sink import TableSink
 from jetlake.spark.pipelines.typed_payload import TypedPayload, check_growth, inferred_ddl, payload_facts
 from jetlake.spark.pipelines.utc import utc_date, utc_hour
@@ -94,6 +95,7 @@ class Archive:
         policy: how an Iceberg table is kept small while the archive runs.
         payload: decode payloads into column `value`; None keeps them as bytes. Messages that do not fit go to a folder
             or table of their own, with the reason.
+        rejects_to: publish these messages to this stream as well, under its name and that of the archived stream.
     """
 
     stream: str
@@ -108,8 +110,13 @@ class Archive:
     table: str = ""
     policy: Policy = Policy()  # noqa: RUF009 - a frozen value
     payload: TypedPayload | None = None
+    rejects_to: str = ""
 
     def __post_init__(self) -> None:
+        if self.rejects_to and self.payload is None:
+            raise ConfigError("--rejects-to is for payloads that are decoded: add --payload json, avro or protobuf")
+        if self.rejects_to and self.rejects_to == self.stream:
+            raise ConfigError(f"--rejects-to {self.rejects_to} would archive its own rejects: name another stream")
         if self.format not in ARCHIVE_FORMATS:
             raise ConfigError(f"{self.format!r} is no format of an archive; there are {', '.join(ARCHIVE_FORMATS)}")
         if self.format == "iceberg":
@@ -201,10 +208,14 @@ class Archive:
         payload = self._resolved(run, files)
         sink = self._sink(run, identity, self.target, self.address_of(self.target))
         refused = self._refused_sink(run, identity) if payload is not None else None
+        if self.rejects_to:
+            self._ensure_rejects_stream(run)
         options = replace(self, payload=payload)._source_options(settings)
         messages = run.spark.readStream.format("jetstream").schema(self._columns(payload)).options(**options).load()
         if isinstance(sink, IcebergSink):
             sink.prepare(self._arranged(messages).schema)
+        elif isinstance(sink, DeltaSink) and payload is not None:
+            sink.widen(payload.arrow_type)
         self._note_schema(files, payload)
         observed = [sql.expr(self._oddity()).alias("messages"), sql.expr(_REFUSED).alias("refused")]
 
@@ -220,12 +231,14 @@ class Archive:
             if refused is not None and (not is_new or odd.get["refused"]):
                 refused.add(self._refused(frame), batch)
                 run.facts["rejected"] = f"messages whose payloads do not fit are in {self.rejects}"
+                if self.rejects_to and noted_rows(refused.files).get(batch):
+                    self._publish_refused(run, identity, log, batch)
             add_to_record(files, log, batch, self.stream, refused.files if refused is not None else None)
 
         writer = settings.triggered(messages, self.name, self.checkpoint(settings))
         run.watch([writer.foreachBatch(add).start()])
         if self.compact_bytes:
-            compacted = self._compact(run, sink)
+            compacted = self._compact(run, sink, payload)
             run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
 
     def address_of(self, target: str) -> TableAddress | None:
@@ -254,7 +267,7 @@ class Archive:
             )
             run.facts["fields of value"] = payload.schema
         if known_ddl:
-            check_growth(known_ddl, payload.ddl, f"archive {self.target}", widens=self.format != "delta")
+            check_growth(known_ddl, payload.ddl, f"archive {self.target}")
         return payload
 
     def _note_schema(self, files: FileSystem, payload: TypedPayload | None) -> None:
@@ -265,6 +278,31 @@ class Archive:
     def _refused_sink(self, run: Run, identity: str) -> FolderSink | TableSink:
         claim_folder(FileSystem(run.spark, self.rejects), f"{self.name}, rejected")
         return self._sink(run, identity, self.rejects, self.address_of(self.rejects), ())
+
+    def _ensure_rejects_stream(self, run: Run) -> None:
+        subject = f"{self.rejects_to}.{self.stream}"
+        made = ensure_stream(run.settings.connection_options, self.rejects_to, subject)
+        if made:
+            run.facts["made for rejected messages"] = made
+
+    def _publish_refused(self, run: Run, identity: str, log: FileSystem, batch: int) -> None:
+        """Publish the messages of a batch that do not fit, each once.
+
+        They are read from where they were written: when a batch is repeated, the stream may have lost them.
+        """
+        end = _end(log, batch, self.stream)
+        if end is None:
+            return
+        first, _ = end.range_after(_end(log, batch - 1, self.stream))
+        described = archive_facts(FileSystem(run.spark, self.target)) or {}
+        columns = archive_schema().add("reason", "string")
+        refused = _read_own(run.spark, self.rejects, described, self.format, columns)
+        rows = refused.where(sql.col("sequence").between(first, end.next - 1) & (sql.col("stream") == self.stream))
+        # One task in order: a repeated write recognizes its rows by their numbers.
+        messages = refused_messages(rows.coalesce(1).sortWithinPartitions("sequence"))
+        options = {**run.settings.connection, "stream": self.rejects_to, "runId": f"{identity}/{batch}"}
+        writer = messages.withColumn("subject", sql.lit(f"{self.rejects_to}.{self.stream}")).write
+        writer.format("jetstream").options(**options).mode("append").save()
 
     @staticmethod
     def _refused(frame: DataFrame) -> DataFrame:
@@ -325,13 +363,16 @@ class Archive:
             return arranged
         return arranged.sortWithinPartitions(*self.partitioning.columns, "sequence")
 
-    def _compact(self, run: Run, sink: FolderSink | TableSink) -> Compacted:
+    def _compact(self, run: Run, sink: FolderSink | TableSink, payload: TypedPayload | None) -> Compacted:
         if self.format == "delta":
             return compact_delta(self.target, self.compact_bytes)
         if isinstance(sink, IcebergSink):
             merged = sink.compact(self.compact_bytes)
             return Compacted(merged.files_before, merged.files_after)
-        return compact(run.spark, self.target, self.format, self.compact_bytes)
+        columns = self._columns(payload).removesuffix(", bad_data binary, bad_reason string")
+        schema = StructType.fromDDL(columns)
+        assert isinstance(schema, StructType)
+        return compact(run.spark, self.target, self.format, self.compact_bytes, schema)
 
     def _claim(self, run: Run) -> str:
         """Return the archive's own id, after checking that the folder belongs to this archive.
@@ -383,7 +424,7 @@ def _holds_data(files: FileSystem) -> bool:
 
 def rejects_of(target: str) -> str:
     """Return the folder beside an archive for the messages whose payloads do not fit."""
-    return f"{target.rstrip('/')}_rejects"
+    return f"{target.rstrip('/')}{REJECTS}"
 
 
 def archive_facts(files: FileSystem) -> Mapping[str, Any] | None:
@@ -601,7 +642,7 @@ def _read_own(
     if format_name == "delta":
         return read_delta(spark, folder, schema)
     if format_name == "iceberg":
-        suffix = "_rejects" if folder.endswith("_rejects") and not described["table"].endswith("_rejects") else ""
+        suffix = REJECTS if folder.endswith(REJECTS) and not described["table"].endswith(REJECTS) else ""
         address = TableAddress(folder, described["catalog"], described["table"] + suffix)
         return read_iceberg(spark, address, schema, described["stream"])
     files = FileSystem(spark, folder)

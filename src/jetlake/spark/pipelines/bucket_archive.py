@@ -54,6 +54,8 @@ class BucketArchive(Archive):
             raise ConfigError(
                 "--upsert keeps one row for each key: leave out --by, --start, --compact and --raw-headers"
             )
+        if self.rejects_to:
+            raise ConfigError("--upsert keeps values that do not fit in the table: leave out --rejects-to")
         if self.payload is not None and self.payload.keep_raw:
             raise ConfigError("--upsert keeps no raw bytes of values that fit: leave out --keep-raw")
 
@@ -91,6 +93,8 @@ class BucketArchive(Archive):
         frame = messages.options(**replace(self, payload=payload)._source_options(settings)).load()
         if isinstance(sink, IcebergUpsertSink):
             sink.prepare(self._rows(frame).drop(DELETED).schema)
+        elif payload is not None:
+            sink.widen(payload.arrow_type)
         self._note_schema(files, payload)
         self._remove_lost(run, sink)
 

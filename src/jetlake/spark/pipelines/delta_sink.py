@@ -20,10 +20,12 @@ from pyspark.sql.types import StructType
 
 from jetlake.client.tables.archived import delta_files
 from jetlake.errors import ConfigError, SparkError
+from jetlake.lake.columns import fitted
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import Compacted
 from jetlake.spark.pipelines.table_sink import (
     DELETED,
+    PIECE_ROWS,
     TABLE,
     TableSink,
     is_parquet_staged,
@@ -38,8 +40,9 @@ _FILE_BYTES = 16 << 20
 # What the package does not take in the path of a local folder, or takes for something else.
 _UNSUITED = re.compile(r"[][\\^|]|%[0-9A-Fa-f]{2}")
 
-# What a commit of ours carries in the table's history.
+# What a commit of ours carries in the table's history: the batch that it adds, or that it only widens types.
 _BATCH = "jetlake.batch"
+_WIDENED = "jetlake.widened"
 # How much room a batch needs in the table, by the room that it takes aside.
 _ROOM = 1.25
 
@@ -114,10 +117,53 @@ class DeltaSink(TableSink):
     def _stage(self, frame: DataFrame, batch: int) -> Mapping[str, Any]:
         return stage_parquet(self.files, self._path, frame, batch)
 
+    def widen(self, value_type: pa.DataType) -> None:
+        """Give column `value` the types of this one where they are wider, by rewriting the table in one transaction.
+
+        The deltalake package adds columns and fields with an append, and has no other way to change a type.
+
+        Raises:
+            SparkError: the disk has no room for the table once more.
+        """
+        delta, table = self._deltalake, self.check()
+        known = _schema_of(table) if table is not None else pa.schema([])
+        index = known.get_field_index("value")
+        if index < 0 or widest(known.field(index).type, value_type) == known.field(index).type:
+            return
+        wide = widest(known.field(index).type, value_type, grows=True)
+        wanted = known.set(index, known.field(index).with_type(wide))
+        self._require_room(sum(pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()))
+        found = table.to_pyarrow_dataset().to_batches(batch_size=PIECE_ROWS)
+        delta.write_deltalake(
+            # The version that is read: rows that another writer adds meanwhile are a conflict, and not lost.
+            table,
+            pa.RecordBatchReader.from_batches(wanted, (_fitted_to(wanted, piece) for piece in found)),
+            mode="overwrite",
+            schema_mode="overwrite",
+            target_file_size=_FILE_BYTES,
+            partition_by=self._partition_by or None,
+            commit_properties=delta.CommitProperties(custom_metadata={_WIDENED: "true"}),
+        )
+
+    def _rows(self, note: Mapping[str, Any]) -> pa.RecordBatchReader:
+        """Return the rows of a batch; if they were written aside before types became wider, with these."""
+        rows = staged_rows(self._path, note)
+        index = rows.schema.get_field_index("value")
+        if index < 0 or not self._deltalake.DeltaTable.is_deltatable(self._path):
+            return rows
+        known = _schema_of(self._deltalake.DeltaTable(self._path))
+        if not self._grows or "value" not in known.names:
+            return rows
+        value = rows.schema.field(index)
+        wanted = rows.schema.set(index, value.with_type(widest(value.type, known.field("value").type)))
+        if wanted == rows.schema:
+            return rows
+        return pa.RecordBatchReader.from_batches(wanted, (_fitted_to(wanted, piece) for piece in rows))
+
     def _append(self, note: Mapping[str, Any], batch: int) -> None:
         delta = self._deltalake
-        self._require_room(note)
-        rows = staged_rows(self._path, note)
+        self._require_room(sum(note["files"].values()))
+        rows = self._rows(note)
         try:
             delta.write_deltalake(
                 self._path,
@@ -138,8 +184,8 @@ class DeltaSink(TableSink):
                 f"an older version of it, or give it these again: {columns}"
             ) from None
 
-    def _require_room(self, note: Mapping[str, Any]) -> None:
-        """Make sure that the disk takes the rows that are aside once more.
+    def _require_room(self, needed: int) -> None:
+        """Make sure that the disk takes so many bytes, which are there already, once more.
 
         The deltalake package meets a full disk with a panic, whose trace it writes to the terminal.
 
@@ -148,7 +194,6 @@ class DeltaSink(TableSink):
         """
         if "://" in self._path:
             return
-        needed = sum(note["files"].values())
         free = shutil.disk_usage(self._path).free
         if free < needed * _ROOM:
             raise SparkError(
@@ -162,8 +207,8 @@ class DeltaUpsertSink(DeltaSink):
 
     def _append(self, note: Mapping[str, Any], batch: int) -> None:
         delta = self._deltalake
-        self._require_room(note)
-        rows = staged_rows(self._path, note).read_all()
+        self._require_room(sum(note["files"].values()))
+        rows = self._rows(note).read_all()
         properties = delta.CommitProperties(
             app_transactions=[delta.Transaction(app_id=self._application, version=batch)],
             custom_metadata={_BATCH: str(batch)},
@@ -223,10 +268,15 @@ def held_versions(known: int, entries: Sequence[Mapping[str, Any]]) -> frozenset
             continue
         if entry.get("operation") == "RESTORE":
             latest = held.get(_restored_to(given, entries), frozenset())
-        elif entry.get("operation") == "WRITE" and given.get("mode") == "Overwrite" and not given.get("predicate"):
+        elif _is_overwrite(entry, given) and _WIDENED not in entry:
             latest = frozenset()
         held[version] = latest = latest | {version}
     return latest
+
+
+def _is_overwrite(entry: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether a version has other rows than the one before, all of them."""
+    return entry.get("operation") == "WRITE" and given.get("mode") == "Overwrite" and not given.get("predicate")
 
 
 def _restored_to(given: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> int:
@@ -236,6 +286,44 @@ def _restored_to(given: Mapping[str, Any], entries: Sequence[Mapping[str, Any]])
     at_ms = str(given.get("datetime", ""))
     older = [int(entry["version"]) for entry in entries if at_ms.isdigit() and entry["timestamp"] <= int(at_ms)]
     return max(older, default=-1)
+
+
+def _schema_of(table: Any) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def widest(kind: pa.DataType, other: pa.DataType, *, grows: bool = False) -> pa.DataType:
+    """Return a type with the wider one of two types wherever both have a field.
+
+    Args:
+        grows: with the fields that only the other type has, too.
+    """
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        fields = {one.name: one for one in (kind.field(index) for index in range(kind.num_fields))}
+        others = {one.name: one for one in (other.field(index) for index in range(other.num_fields))}
+        wide = [
+            one.with_type(widest(one.type, others[name].type, grows=grows)) if name in others else one
+            for name, one in fields.items()
+        ]
+        return pa.struct([*wide, *(one for name, one in others.items() if grows and name not in fields)])
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(kind.value_field.with_type(widest(kind.value_type, other.value_type, grows=grows)))
+    if pa.types.is_map(kind) and pa.types.is_map(other):
+        item = kind.item_field.with_type(widest(kind.item_type, other.item_type, grows=grows))
+        return pa.map_(kind.key_field, item)
+    return other if _width(other) > _width(kind) else kind
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_decimal(kind):
+        return int(kind.precision)
+    return int(kind.bit_width) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else 0
+
+
+def _fitted_to(schema: pa.Schema, piece: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with the columns of a schema."""
+    columns = [fitted(pa.chunked_array([piece.column(column.name)]), column.type) for column in schema]
+    return pa.record_batch([column.combine_chunks() for column in columns], schema=schema)
 
 
 def compact_delta(path: str, target_bytes: int) -> Compacted:

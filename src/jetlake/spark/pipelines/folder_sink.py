@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
 
 from jetlake.client.tables.archived import NOTES
 from jetlake.errors import ConfigError
@@ -216,11 +217,14 @@ def plan_compaction(files: dict[str, int], target_bytes: int) -> list[list[str]]
     return [group for group in groups if len(group) > 1]
 
 
-def compact(spark: SparkSession, root: str, format_name: str, target_bytes: int) -> Compacted:
+def compact(spark: SparkSession, root: str, format_name: str, target_bytes: int, schema: StructType) -> Compacted:
     """Put small files together. Not while a query writes into the folder.
 
     Each group is written aside, what is about to happen is noted, the new file is moved in and the old ones are
     removed. A compaction that broke off is finished by the next one, and by the next run of the archive.
+
+    Args:
+        schema: the columns of today: files that were written with fewer columns, or narrower ones, get them.
     """
     files = FileSystem(spark, root)
     finish_compaction(files)
@@ -229,14 +233,20 @@ def compact(spark: SparkSession, root: str, format_name: str, target_bytes: int)
     data = {path: size for path, size in own_files(files).items() if path not in kept}
     groups = plan_compaction(data, target_bytes)
     for group in groups:
-        _compact_group(spark, files, format_name, group)
+        _compact_group(spark, files, format_name, group, schema)
     return Compacted(sum(len(group) for group in groups), len(groups))
 
 
-def _compact_group(spark: SparkSession, files: FileSystem, format_name: str, group: list[str]) -> None:
+def _compact_group(
+    spark: SparkSession, files: FileSystem, format_name: str, group: list[str], schema: StructType
+) -> None:
     # Lines of JSON need no reading: what is text stays the same text.
-    read_as = "text" if format_name == "json" else format_name
-    rows = spark.read.format(read_as).load([files.pattern(path) for path in group])
+    is_text = format_name == "json"
+    read_as = "text" if is_text else format_name
+    reader = spark.read.format(read_as)
+    if not is_text:
+        reader = reader.schema(schema)
+    rows = reader.load([files.pattern(path) for path in group])
     if "sequence" in rows.columns:
         rows = rows.sort("sequence")
     writer = rows.coalesce(1).write.format(read_as).mode("overwrite").options(**writer_options(format_name))

@@ -22,6 +22,8 @@ from jetlake.spark.pipelines.runner import Run
 
 DUPLICATE_WINDOW_S = 3600.0
 """How long a stream that a pipeline makes for itself knows message ids again."""
+BAD_ROW = "Bad-Row-"
+"""What the headers begin with that a bad row gets besides its own."""
 
 
 def is_own_header(key: str, prefix: str) -> str:
@@ -31,6 +33,22 @@ def is_own_header(key: str, prefix: str) -> str:
     be refused, or delete the message once more, and a roll-up would purge the messages before it.
     """
     return f"not (startswith({key}, '{prefix}') or startswith({key}, 'Nats-'))"
+
+
+def refused_messages(frame: DataFrame) -> DataFrame:
+    """Return messages whose payloads do not fit as rows for a stream, with headers that say which they are and why.
+
+    Args:
+        frame: has the columns `stream`, `sequence`, `subject`, `headers`, `data` and `reason`.
+    """
+    values = {"Stream": "stream", "Sequence": "cast(sequence as string)", "Subject": "subject", "Reason": "reason"}
+    # A line break would end the header.
+    pairs = ", ".join(
+        f"struct('{BAD_ROW}{name}' as key, array(translate({value}, '\\r\\n', '  ')) as value)"
+        for name, value in values.items()
+    )
+    own = f"filter(map_entries(headers), pair -> {is_own_header('pair.key', BAD_ROW)})"
+    return frame.selectExpr("stream", f"map_from_entries(concat({own}, array({pairs}))) as headers", "data")
 
 
 def folder_owner(owner: str, folder_id: str) -> str:

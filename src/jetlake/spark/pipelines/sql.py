@@ -29,10 +29,11 @@ from jetlake.spark.pipelines.lake_lock import claim_checkpoint, claim_folder, lo
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.sinks import (
+    BAD_ROW,
     Target,
     ensure_stream,
     folder_owner,
-    is_own_header,
+    refused_messages,
     start_folder,
     start_stream,
     stream_owner,
@@ -42,8 +43,6 @@ from jetlake.spark.pipelines.typed_payload import TypedPayload, typed_payload
 from jetlake.spark.sink.row_encoder import RowEncoder
 
 T = TypeVar("T")
-BAD_ROW = "Bad-Row-"
-"""What the headers begin with that a bad row gets besides its own."""
 HAS_SUBJECT = r"subject is not null and not subject rlike '(^|[.])[*>]?([.]|$)|[ \\t\\r\\n\\f]'"
 """Whether a row can be published: its subject is there, and no token is empty, a wildcard, or holds a blank."""
 _SOURCES_S = 30.0
@@ -305,18 +304,10 @@ def _unaddressed_rows(frame: DataFrame, sink: SqlSink, target: Target) -> DataFr
 def _refused_rows(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
     """Messages whose payloads are not what the schema says, with the reason."""
     bad = _read_payloads(spark, source, settings).where("bad_reason is not null")
-    columns = ("stream", "sequence", "subject", "timestamp", "headers", "bad_data as data")
+    columns = ("stream", "sequence", "subject", "timestamp", "headers", "bad_data as data", "bad_reason as reason")
     assert source.bad_target is not None
-    if source.bad_target.kind != "stream":
-        return bad.selectExpr(*columns, "bad_reason as reason")
-    values = {"Stream": "stream", "Sequence": "cast(sequence as string)", "Subject": "subject", "Reason": "bad_reason"}
-    # A line break would end the header.
-    pairs = ", ".join(
-        f"struct('{BAD_ROW}{name}' as key, array(translate({value}, '\\r\\n', '  ')) as value)"
-        for name, value in values.items()
-    )
-    own = f"filter(map_entries(headers), pair -> {is_own_header('pair.key', BAD_ROW)})"
-    return bad.selectExpr("stream", f"map_from_entries(concat({own}, array({pairs}))) as headers", "bad_data as data")
+    refused = bad.selectExpr(*columns)
+    return refused_messages(refused) if source.bad_target.kind == "stream" else refused
 
 
 def _await_sources(query: StreamingQuery) -> None:

@@ -29,8 +29,9 @@ TABLE = f"{NOTES}/table.json"
 DELETED = "deleted"
 """The column of a batch of keys that says that a key has no value any more; tables do not have it."""
 
-# What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
-_PIECE_ROWS = 4096
+PIECE_ROWS = 4096
+"""How many rows the driver holds at a time."""
+# And how much of a column that is not decoded yet, and of a file.
 _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 8 << 20
 
@@ -129,7 +130,7 @@ def staged_rows(path: str, note: Mapping[str, Any]) -> pa.RecordBatchReader:
 
     def read() -> Iterator[pa.RecordBatch]:
         for name in filled:
-            for piece in _open(store, name).iter_batches(_PIECE_ROWS):
+            for piece in _open(store, name).iter_batches(PIECE_ROWS):
                 yield piece.cast(schema)
 
     return pa.RecordBatchReader.from_batches(schema, read())

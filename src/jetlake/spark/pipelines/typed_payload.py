@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
 from jetlake.client.tables.decoding import infer_json_type
@@ -19,6 +20,9 @@ from jetlake.client.tables.stream_table import read_stream
 from jetlake.client.tables.table_options import table_options
 from jetlake.errors import ConfigError
 from jetlake.spark.schema import avro_struct_ddl, ddl_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMATS = ("json", "avro", "protobuf")
 """How payloads may be written."""
@@ -84,6 +88,11 @@ class TypedPayload:
             return _inner(avro_struct_ddl(self.schema))
         return _inner(ddl_of(protobuf_type(self.schema, self.message)))
 
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type of `value`. Needs a Spark session, which reads the DDL."""
+        return to_arrow_type(StructType.fromDDL(self.ddl), timezone="UTC")
+
     def columns(self) -> str:
         """Return the columns that a read of the source has in place of `data`, as DDL."""
         raw = "data binary, " if self.keep_raw else ""
@@ -139,22 +148,62 @@ def inferred_ddl(link: Link, stream: str, subjects: tuple[str, ...]) -> str:
             break
     if not rows:
         raise ConfigError(f"stream {stream} has no message to find the payload's fields in: give them with --schema")
-    return _inner(ddl_of(infer_json_type(pa.concat_arrays(taken)[:_INFERRED_FROM])))
+    fields = _filled(infer_json_type(pa.concat_arrays(taken)[:_INFERRED_FROM]))
+    if fields is None:
+        raise ConfigError(f"the payloads of stream {stream} have no fields yet: give them with --schema")
+    _check_names(fields, stream)
+    return _inner(ddl_of(fields))
 
 
-def check_growth(known_ddl: str, wanted_ddl: str, what: str, *, widens: bool = True) -> None:
+def _filled(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type without the objects in it that have no fields, which no file can hold; None for such an object."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        found = [(field.name, _filled(field.type)) for field in (kind.field(index) for index in range(kind.num_fields))]
+        fields = [(name, inner) for name, inner in found if inner is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_list(kind):
+        inner = _filled(kind.value_type)
+        return pa.list_(inner) if inner is not None else None
+    return kind
+
+
+def _check_names(kind: pa.DataType, stream: str) -> None:
+    """Check that the names that were found can be columns.
+
+    Raises:
+        ConfigError: a name is empty, or differs from another one only in case.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        _check_names(kind.value_type, stream)
+    if not pa.types.is_struct(kind):
+        return
+    known: dict[str, str] = {}
+    for field in (kind.field(index) for index in range(kind.num_fields)):
+        other = known.setdefault(field.name.lower(), field.name)
+        if other != field.name or not field.name:
+            what = (
+                f"the fields {other} and {field.name}, whose columns would have one name"
+                if field.name
+                else "a field without a name"
+            )
+            raise ConfigError(f"payloads of stream {stream} have {what}: choose the fields with --schema")
+        _check_names(field.type, stream)
+
+
+def check_growth(known_ddl: str, wanted_ddl: str, what: str) -> None:
     """Check that every value of the known fields is one of the wanted ones: fields are added or widened.
 
     Needs a Spark session, which reads the DDL.
-
-    Args:
-        widens: whether types may become wider; Delta tables, as they are written here, keep theirs.
 
     Raises:
         ConfigError: a field is gone, or has a type that does not hold all of its values; names both schemas.
     """
     known, wanted = StructType.fromDDL(known_ddl), StructType.fromDDL(wanted_ddl)
-    reason = breach(known, wanted, widens=widens)
+    reason = breach(known, wanted)
     if reason:
         raise ConfigError(
             f"{what} cannot continue with another schema: {reason}. It has {known.simpleString()}; given is "
@@ -162,32 +211,28 @@ def check_growth(known_ddl: str, wanted_ddl: str, what: str, *, widens: bool = T
         )
 
 
-def breach(known: DataType, wanted: DataType, *, widens: bool = True) -> str:
+def breach(known: DataType, wanted: DataType, path: str = "value") -> str:
     """Return what is gone or changed in the wanted type; empty when every known value is one of it."""
-    return _breaks(known, wanted, "value", widens)
-
-
-def _breaks(known: DataType, wanted: DataType, path: str, widens: bool) -> str:
     if isinstance(known, StructType) and isinstance(wanted, StructType):
         present = {field.name: field.dataType for field in wanted.fields}
         for field in known.fields:
             if field.name not in present:
                 return f"{path}.{field.name} is missing"
-            reason = _breaks(field.dataType, present[field.name], f"{path}.{field.name}", widens)
+            reason = breach(field.dataType, present[field.name], f"{path}.{field.name}")
             if reason:
                 return reason
         return ""
     if isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
-        return _breaks(known.elementType, wanted.elementType, f"{path}[]", widens)
+        return breach(known.elementType, wanted.elementType, f"{path}[]")
     if isinstance(known, MapType) and isinstance(wanted, MapType) and known.keyType == wanted.keyType:
-        return _breaks(known.valueType, wanted.valueType, f"{path}{{}}", widens)
+        return breach(known.valueType, wanted.valueType, f"{path}{{}}")
     if isinstance(known, DecimalType) and isinstance(wanted, DecimalType):
-        is_wider = widens and wanted.scale == known.scale and wanted.precision > known.precision
+        is_wider = wanted.scale == known.scale and wanted.precision > known.precision
         return (
             "" if is_wider or wanted == known else f"{path} was {known.simpleString()} and is {wanted.simpleString()}"
         )
     old, new = known.simpleString(), wanted.simpleString()
-    is_wider = widens and new in _WIDER.get(old, ())
+    is_wider = new in _WIDER.get(old, ())
     return "" if new == old or is_wider else f"{path} was {old} and is {new}"
 
 

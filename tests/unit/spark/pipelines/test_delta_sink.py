@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from jetlake.spark.pipelines.delta_sink import held_versions
+from jetlake.spark.pipelines.delta_sink import held_versions, widest
 
 KNOWN = {"version": 3, "timestamp": 1000, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
 
@@ -39,3 +40,34 @@ OPTIMIZE = ("OPTIMIZE", {})
 )
 def test_which_versions_are_a_part_of_the_table(operations, held):
     assert held_versions(3, history(*operations)) == held
+
+
+def test_a_table_that_was_rewritten_with_wider_types_has_all_its_versions():
+    history_of_both = history(APPEND, ("WRITE", {"mode": "Overwrite"}), APPEND)
+    history_of_both[2]["jetlake.widened"] = "true"
+    assert held_versions(3, history_of_both) == {3, 4, 5, 6}
+
+
+NARROW = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.float32())]))), ("kept", pa.string())])
+WIDE = pa.struct(
+    [("new", pa.string()), ("b", pa.list_(pa.struct([("c", pa.float64()), ("d", pa.bool_())]))), ("a", pa.int64())]
+)
+
+
+def test_which_types_become_wider():
+    assert widest(NARROW, NARROW) == NARROW
+    assert widest(NARROW, WIDE) == pa.struct(
+        [("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.float64())]))), ("kept", pa.string())]
+    )
+    assert widest(NARROW, WIDE, grows=True) == pa.struct(
+        [
+            ("a", pa.int64()),
+            ("b", pa.list_(pa.struct([("c", pa.float64()), ("d", pa.bool_())]))),
+            ("kept", pa.string()),
+            ("new", pa.string()),
+        ]
+    )
+    # Never narrower, whichever is asked for.
+    assert widest(WIDE, NARROW) == WIDE
+    maps = [pa.map_(pa.string(), pa.decimal128(precision, 2)) for precision in (5, 7)]
+    assert widest(*maps) == maps[1] == widest(*reversed(maps))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -17,7 +18,7 @@ from pyspark.sql.types import (
 
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive import Archive
-from jetlake.spark.pipelines.typed_payload import TypedPayload, breach, typed_payload
+from jetlake.spark.pipelines.typed_payload import TypedPayload, _check_names, _filled, breach, typed_payload
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
@@ -53,12 +54,6 @@ def test_how_a_schema_may_grow(known, wanted, reason):
     assert breach(known, wanted) == reason
 
 
-def test_a_table_that_keeps_its_types_takes_added_fields_only():
-    known = struct(a=IntegerType())
-    assert breach(known, struct(a=IntegerType(), b=StringType()), widens=False) == ""
-    assert breach(known, struct(a=LongType()), widens=False) == "value.a was int and is bigint"
-
-
 def test_a_schema_is_typed_or_in_a_file(tmp_path):
     assert typed_payload("json", "id int").ddl == "id int"
     (tmp_path / "order.avsc").write_text(AVRO)
@@ -87,3 +82,30 @@ def test_the_columns_of_a_typed_archive():
     for options in ({"catalog": "x"}, {"table": "a.b"}):
         with pytest.raises(ConfigError, match="--format iceberg"):
             Archive("A", "/lake", **options)
+
+
+@pytest.mark.parametrize(
+    ("found", "columns"),
+    [
+        (pa.struct([("a", pa.int64()), ("b", pa.struct([]))]), pa.struct([("a", pa.int64())])),
+        (
+            pa.struct([("a", pa.list_(pa.struct([]))), ("b", pa.struct([("c", pa.struct([])), ("d", pa.string())]))]),
+            pa.struct([("b", pa.struct([("d", pa.string())]))]),
+        ),
+        (pa.struct([("a", pa.struct([]))]), None),
+    ],
+)
+def test_objects_without_fields_are_no_columns(found, columns):
+    assert _filled(found) == columns
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (pa.struct([("id", pa.int64()), ("ID", pa.int64())]), "the fields id and ID"),
+        (pa.struct([("a", pa.list_(pa.struct([("", pa.int64())])))]), "a field without a name"),
+    ],
+)
+def test_names_that_are_no_columns(found, reason):
+    with pytest.raises(ConfigError, match=f"payloads of stream A have {reason}"):
+        _check_names(found, "A")
