@@ -86,7 +86,15 @@ def _serve(arguments: list[str]) -> int:
 def _pages(server: Server) -> Pages:
     from jetlake.cli.served_dashboard import pages
 
-    return pages(server)
+    dashboard = pages(server)
+    lake = server.settings.options.lake
+    if not lake:
+        return dashboard
+    from pathlib import Path
+
+    from jetlake.cli.served_catalog import ServedCatalog
+
+    return ServedCatalog(server, Path(lake), dashboard)
 
 
 def prepare_standard_streams() -> None:

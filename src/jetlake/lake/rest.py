@@ -35,23 +35,26 @@ _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 )
-Check = Callable[[str, str], Awaitable[bool]]
-"""Returns whether a name and a password belong to a user."""
+Check = Callable[[str, str, str], Awaitable[str]]
+"""Returns why a name and a password, sent from an address, are refused; empty when they belong to a user."""
 
 
-def build_catalog_app(catalog: Any, check: Check | None = None, now_s: Callable[[], float] = time.monotonic) -> Any:
+def build_catalog_app(
+    open_catalog: Callable[[], Any], check: Check | None = None, now_s: Callable[[], float] = time.monotonic
+) -> Any:
     """Return the application.
 
     Args:
-        catalog: a catalog of pyiceberg.
+        open_catalog: returns a catalog of pyiceberg, or None as long as there is none; called in a thread.
         check: None lets everybody read.
     """
-    return _RestCatalog(catalog, check, now_s).app()
+    return _RestCatalog(open_catalog, check, now_s).app()
 
 
 class _RestCatalog:
-    def __init__(self, catalog: Any, check: Check | None, now_s: Callable[[], float]) -> None:
-        self._catalog = catalog
+    def __init__(self, open_catalog: Callable[[], Any], check: Check | None, now_s: Callable[[], float]) -> None:
+        self._open_catalog = open_catalog
+        self._catalog: Any = None
         self._check = check
         self._now_s = now_s
         self._tokens: OrderedDict[str, float] = OrderedDict()
@@ -76,6 +79,10 @@ class _RestCatalog:
             if self._check is not None and not self._knows(request.headers.get("authorization", "")):
                 return _error(401, "NotAuthorizedException", "log in: get a token at /v1/oauth/tokens")
             try:
+                if self._catalog is None:
+                    self._catalog = await run_in_threadpool(self._open_catalog)
+                if self._catalog is None:
+                    return _error(503, "ServiceUnavailableException", "there is no catalog yet: no archive has begun")
                 return await answer(request)
             except NoSuchTableError as error:
                 return _error(404, "NoSuchTableException", str(error))
@@ -104,8 +111,10 @@ class _RestCatalog:
         scheme, _, coded = request.headers.get("authorization", "").partition(" ")
         if not name and scheme.lower() == "basic":
             name, password = _basic(coded)
-        if self._check is None or not await self._check(name, password):
-            return _oauth_error("invalid_client", "no such user, or another password")
+        peer = (request.scope.get("client") or ("",))[0]
+        refused = await self._check(name, password, peer) if self._check is not None else "this catalog has no users"
+        if refused:
+            return _oauth_error("invalid_client", refused)
         token = secrets.token_urlsafe(32)
         self._tokens[token] = self._now_s() + _TOKEN_S
         while len(self._tokens) > _TOKENS_MAX:

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from jetlake.cli.listening import listen_on
+from jetlake.cli.served_catalog import login_check
 from jetlake.cli.session import Session, command
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.errors import ConfigError, JetlakeError
+from jetlake.errors import ConfigError
 
 
 @click.group(cls=SharedGroup)
@@ -40,22 +41,11 @@ async def serve(session: Session, lake: Path, name: str, listen: str, login: boo
             "iceberg, or a catalog with --catalog"
         )
 
-    async def check(user: str, password: str) -> bool:
-        from jetlake.dashboard.sessions import Credentials
-
-        if not user or not password:
-            return False
-        try:
-            client = await session.connect_as(Credentials(user=user, password=password))
-        except JetlakeError:
-            return False
-        await client.close()
-        return True
-
-    if login and await check(secrets.token_hex(8), secrets.token_hex(8)):
+    check = login_check(session.connect_as) if login else None
+    if check is not None and not await check(secrets.token_hex(8), secrets.token_hex(8), ""):
         raise ConfigError(f"{session.target.shown} lets in every name: it has no users that could log in")
     opened = open_catalog(name or file)
-    app = build_catalog_app(opened, check if login else None)
+    app = build_catalog_app(lambda: opened, check)
     with listen_on(listen, "127.0.0.1:8181") as listening:
         host, port = listening.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -31,6 +31,7 @@ _PLAIN = (
     "server_name",
     "pid_file",
     "http_port",
+    "lake",
     "client_advertise",
     "ports_file_dir",
     "log_file",

@@ -45,6 +45,7 @@ FLAGS = (
     _flag("Server", "pid_file", "P pid", Kind.TEXT, "<file>", "File to store the PID"),
     _flag("Server", "http_port", "m http_port", Kind.NUMBER, "<port>", "Use port for HTTP monitoring"),
     _flag("Server", "https_port", "ms https_port", Kind.NUMBER, "<port>", "Use port for HTTPS monitoring"),
+    _flag("Server", "lake", "lake", Kind.TEXT, "<dir>", "Serve Iceberg tables of this folder there, at /iceberg"),
     _flag(
         "Server",
         "websocket_port",

@@ -344,6 +344,8 @@ class Options(Struct, frozen=True, kw_only=True):
     https: bool = False
     """Monitoring speaks TLS with the certificate of `tls`."""
     http_base_path: str = ""
+    lake: str = ""
+    """The folder whose Iceberg tables the monitoring port serves; empty = none."""
 
     # Limits
     max_payload: int = 1 * MIB
@@ -417,6 +419,8 @@ class Options(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"port must be between -1 and 65535, not {self.port}")
         if self.http_port is not None and not -1 <= self.http_port <= 65535:
             raise ConfigError(f"http_port must be between -1 and 65535, not {self.http_port}")
+        if self.lake and self.http_port is None:
+            raise ConfigError("--lake serves tables on the monitoring port: name one with --http_port")
         if self.max_payload > self.max_pending:
             raise ConfigError(
                 f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
