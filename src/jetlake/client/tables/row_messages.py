@@ -75,12 +75,22 @@ def row_messages(
     number = 0
     for batch in row_batches(table):
         names = batch.schema.names
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise InvalidOptionError(f"the table has several columns {twice.pop()}: a message takes one of each name")
         make_subject = _subject_of(subject, names)
         _require(key, names, "key")
         has_data = "data" in names
         headers = "headers" if has_data and "headers" in names else ""
+        if has_data and not callable(subject):
+            # The other columns of a table that was a stream are in no message.
+            used = {"data", headers, key, *(_PLACE.findall(subject) or ["subject"])}
+            batch = batch.select([name for name in names if name in used])
+        batch = batch.cast(
+            pa.schema([column.with_type(_json_type(column.type)) for column in batch.schema]), safe=False
+        )
         for start in range(0, batch.num_rows, _ROWS_MAX):
-            rows = batch.slice(start, _ROWS_MAX).to_pylist()
+            rows = _python_rows(batch.slice(start, _ROWS_MAX), number)
             for row in rows:
                 options: dict[str, Any] = {}
                 if key:
@@ -92,10 +102,53 @@ def row_messages(
                 text = make_subject(row)
                 if not text:
                     raise InvalidOptionError(f"row {number} of the table has no subject")
-                yield text, _payload(row, has_data), options
+                try:
+                    payload = _payload(row, has_data)
+                except (TypeError, ValueError) as error:
+                    raise InvalidOptionError(f"row {number} of the table can't be JSON: {error}") from None
+                yield text, payload, options
                 number += 1
             if progress is not None:
                 progress(len(rows))
+
+
+def _json_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without nanoseconds, which Python's times, and so the times in JSON, do not have."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.struct([field.with_type(_json_type(field.type)) for field in fields])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_json_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_json_type(kind.key_type), _json_type(kind.item_type))
+    return kind
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_maps(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _python_rows(rows: pa.RecordBatch, first: int) -> list[dict[str, Any]]:
+    """Return the rows as Python values, maps as dicts.
+
+    Raises:
+        InvalidOptionError: a map has a key twice; tells where the rows are.
+    """
+    # Asking for dicts makes the conversion of all columns slow.
+    maps = "strict" if any(_has_maps(column.type) for column in rows.schema) else None
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts=maps)
+    except (KeyError, ValueError) as error:
+        raise InvalidOptionError(
+            f"rows {first} to {first + len(rows) - 1} of the table can't be messages: {error}"
+        ) from None
+    return found
 
 
 def _require(column: str, names: list[str], purpose: str) -> None:

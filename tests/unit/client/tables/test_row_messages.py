@@ -50,6 +50,18 @@ def test_values_of_every_kind_are_json():
     rows = pa.table({"time": [datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)], "tags": [["x"]], "raw": [b"\x01"]})
     ((_, payload, _),) = row_messages(rows, lambda row: f"t.{row['tags'][0]}")
     assert json.loads(payload) == {"time": "2026-01-01T00:00:00Z", "tags": ["x"], "raw": "AQ=="}
+    counts = pa.array([[("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int64()))
+    ((_, payload, _),) = row_messages(pa.table({"counts": counts}), "t")
+    assert json.loads(payload) == {"counts": {"a": 1, "b": 2}}
+
+
+def test_times_with_nanoseconds_have_microseconds_in_json():
+    """As pandas has them, and the times of messages."""
+    time = pandas.Timestamp("2026-01-01T00:00:00.123456789Z")
+    rows = pandas.DataFrame({"time": [time], "took": [pandas.Timedelta("1s")], "nested": [{"at": [time]}]})
+    ((_, payload, _),) = row_messages(rows, "t")
+    text = "2026-01-01T00:00:00.123456Z"
+    assert json.loads(payload) == {"time": text, "took": "PT1S", "nested": {"at": [text]}}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +73,12 @@ def test_values_of_every_kind_are_json():
         (pa.table({"x": pa.array([1, None])}), {"subject": "a.{x}"}, "row 1 of the table has no subject"),
         (pa.table({"x": pa.array([1, None])}), {"subject": "a", "key": "x"}, "row 1 of the table has no x"),
         ([1, 2], {}, "list is no table"),
+        (pa.table([pa.array([1]), pa.array([2])], ["x", "x"]), {"subject": "a"}, "several columns x"),
+        (
+            pa.table({"x": pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))}),
+            {"subject": "a"},
+            "rows 0 to 0 of the table can't be messages: .*a",
+        ),
     ],
 )
 def test_a_table_that_makes_no_messages(table, arguments, complaint):
