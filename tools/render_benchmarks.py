@@ -1,8 +1,9 @@
-"""Draws the pages' tables of measured figures from the log of one run of `make bench`.
+"""Draws the pages' tables of measured figures from the log of a run of `make bench`.
 
-    python tools/render_benchmarks.py [LOG]
+    python tools/render_benchmarks.py [LOG …]
 
 A log that is given (`build/bench.log`) is kept as `benchmarks/results/latest.txt` first; all tables come from there.
+What further logs have (`build/bench-some.log`, of `make bench ONLY=…`) replaces it, and the page tells when that was.
 In README and in pages of `docs/` they stand between `<!-- benchmark: NAME -->` and `<!-- /benchmark -->`. A test
 compares the pages with what this draws.
 """
@@ -10,7 +11,6 @@ compares the pages with what this draws.
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -43,6 +43,7 @@ class Section(NamedTuple):
     tables: list[Table]
     ratios: dict[str, float]
     end: str
+    machine: str
 
     def cell(self, case: str, column: str) -> str:
         """One cell."""
@@ -86,19 +87,21 @@ def number(cell: str) -> float:
 
 def read_log(text: str) -> Run:
     """Parse a log; one with a script that failed is refused."""
-    machine, _, rest = text.partition("\n")
-    if not machine.startswith("# "):
+    runs = re.split(r"^# (?=.*\n== benchmarks/)", text, flags=re.MULTILINE)
+    if len(runs) < 2 or runs[0]:
         raise SystemExit("this is no log of make bench: its first line does not tell the machine")
     sections = {}
-    for part in re.split(r"^== (?=benchmarks/)", rest, flags=re.MULTILINE)[1:]:
-        section = _read_section(part)
-        if not section.end.startswith("done"):
-            raise SystemExit(f"{section.command} {section.end or 'was cut off'}: run make bench again")
-        sections[Path(section.command.split()[0]).stem] = section
-    return Run(machine.removeprefix("# "), sections)
+    for one in runs[1:]:
+        machine, _, rest = one.partition("\n")
+        for part in re.split(r"^== (?=benchmarks/)", rest, flags=re.MULTILINE)[1:]:
+            section = _read_section(part, machine)
+            if not section.end.startswith("done"):
+                raise SystemExit(f"{section.command} {section.end or 'was cut off'}: run make bench again")
+            sections[Path(section.command.split()[0]).stem] = section
+    return Run(runs[1].partition("\n")[0], sections)
 
 
-def _read_section(part: str) -> Section:
+def _read_section(part: str, machine: str) -> Section:
     command, *lines = part.splitlines()
     end = next((line.removeprefix("== ") for line in lines if line.startswith("== ")), "")
     ratios = {}
@@ -106,7 +109,8 @@ def _read_section(part: str) -> Section:
         if line.startswith("ratio "):
             name, value = line.removeprefix("ratio ").rsplit(" ", 1)
             ratios[name] = float(value)
-    return Section(command, lines[0].partition("  ")[0] if lines else "", list(_read_tables(lines)), ratios, end)
+    question = lines[0].partition("  ")[0] if lines else ""
+    return Section(command, question, list(_read_tables(lines)), ratios, end, machine)
 
 
 def _read_tables(lines: list[str]) -> Iterator[Table]:
@@ -230,8 +234,9 @@ def _markdown(table: Table) -> Iterator[str]:
 def everything(run: Run) -> Iterator[str]:
     """Every row of every script."""
     yield f"Measured by {run.machine}."
-    for name, section in run.sections.items():
-        yield from ("", f"## {name}", "", f"{section.question} `{section.command}`, {section.end}.")
+    for name, section in sorted(run.sections.items()):
+        when = "" if section.machine == run.machine else f" Measured by {section.machine}."
+        yield from ("", f"## {name}", "", f"{section.question} `{section.command}`, {section.end}.{when}")
         for table in section.tables:
             yield ""
             yield from _markdown(table)
@@ -265,10 +270,11 @@ def pages() -> list[Path]:
 def main(arguments: list[str]) -> None:
     """Keep the log that is given, and draw all pages."""
     if arguments:
-        given = read_log(Path(arguments[0]).read_text())
+        text = "".join(Path(log).read_text() for log in arguments)
+        given = read_log(text)
         for script in sorted((ROOT / "benchmarks").glob("[a-z]*.py")):
             given.section(script.stem)  # A log of some scripts would leave holes in the pages.
-        shutil.copyfile(arguments[0], KEPT)
+        KEPT.write_text(text)
     run = read_log(KEPT.read_text())
     drawn = {path: redraw(path.read_text(), run) for path in pages()}
     for path, text in drawn.items():

@@ -61,6 +61,17 @@ def test_a_log_is_read_as_it_was_printed():
     assert section.end == "done in 12 s"
 
 
+def test_a_script_that_was_measured_again_says_when():
+    later = LOG.replace("03:04", "05:06").replace("40,000", "42,000").replace("publish", "deliver")
+    run = render_benchmarks.read_log(LOG + later)
+    assert run.machine == "2026-01-02 03:04 UTC, 2 CPUs, 8 GiB"
+    drawn = "\n".join(render_benchmarks.everything(run))
+    assert "`benchmarks/deliver.py --quick`, done in 12 s. Measured by 2026-01-02 05:06 UTC, 2 CPUs, 8 GiB." in drawn
+    assert "`benchmarks/publish.py --quick`, done in 12 s.\n" in drawn
+    again = render_benchmarks.read_log(LOG + later.replace("deliver", "publish"))
+    assert again.section("publish").cell("sync always, msgs/s", "jetlake") == "42,000"
+
+
 @pytest.mark.parametrize(
     "log",
     [
