@@ -72,8 +72,9 @@ soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECOND
 	@$(BIN)/python -m tests.faults.soak --seconds $(SECONDS)
 
 lake-kills: KILLS = 50
-lake-kills: setup ## kill an Iceberg archive again and again, and count every message (KILLS=50 SEED=1)
-	@$(BIN)/python tests/faults/lake_kills.py --kills $(KILLS) --seed $(SEED)
+lake-kills: FORMAT = iceberg
+lake-kills: setup ## kill an archive again and again, and count every message (KILLS=50 SEED=1 FORMAT=iceberg)
+	@$(BIN)/python tests/faults/lake_kills.py --kills $(KILLS) --seed $(SEED) --format $(FORMAT)
 
 lake-day: setup ## commit a day of ten-second batches to an Iceberg table, and tell what its files become
 	@$(BIN)/python tests/faults/lake_day.py
