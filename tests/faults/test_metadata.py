@@ -350,6 +350,31 @@ def test_a_kill_at_any_point_leaves_an_ephemeral_consumer_that_was_answered_for(
     raise AssertionError("the script needs more operations than were cut")
 
 
+def test_an_ephemeral_consumer_waits_for_a_disk_that_stops_reading_at_a_start():
+    machine = Machine()
+    machine.api("STREAM.CREATE.A", stream_config("A"))
+    machine.ask("$JS.API." + REQUESTS[3][0], REQUESTS[3][1])
+    machine.engine.flush()
+    begun = machine.engine.commit.begin(names_max=0)
+    machine.engine.commit.finish({syncable: sync(syncable) for syncable in begun})
+    reads = []
+
+    def fault(operation, path):
+        if operation == "read" and path.name.startswith("meta.json.") and "e" in path.parts:
+            reads.append(path)
+            if len(reads) > 1:
+                raise OSError(errno.EIO, "the disk refuses")
+
+    machine.disk.kill()
+    machine.disk.fault = fault
+    machine.start()
+    assert len(reads) > 1
+    assert machine.jetstream.streams["A"].consumers == {}
+    assert len(machine.reports) == 1
+    machine.crash(power=False)
+    assert set(machine.jetstream.streams["A"].consumers) == {"e"}
+
+
 def test_a_durable_consumer_that_was_not_answered_for_is_not_taken_for_one_that_was():
     machine = Machine()
     machine.api("STREAM.CREATE.A", stream_config("A"))

@@ -8,8 +8,9 @@ from jetlake.errors import ApiError
 __all__ = ["BrokenPromiseError", "Publishes", "Reads"]
 
 
-_IN_DOUBT = "log safe"
-"""In the error of a message that is written, and whose sync failed: it is there once a later sync succeeds."""
+_STORE_FAILED = 10077
+_NOT_WRITTEN = "cannot write to the stream's log"
+"""Otherwise a message is written, and what failed is its sync, or that of its id: a later sync may make it visible."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -52,7 +53,7 @@ class Publishes:
         try:
             yield
         except ApiError as error:
-            if _IN_DOUBT not in error.description:
+            if error.err_code != _STORE_FAILED or _NOT_WRITTEN in error.description:
                 self.unknown.discard(number)
                 self.refused.add(number)
             raise

@@ -445,7 +445,8 @@ def fail_disk(history, random):
             ("write", "sync", "create", "replace", "add_folder"),
         )
     )
-    rate = random.choice((0.05, 0.5, 1))
+    # Where some reads fail and others do not, messages are told as lost, and skipped until the next start.
+    rate = 1 if "read" in kinds else random.choice((0.05, 0.5, 1))
     history.world.trace(f"FAULT disk of {server.name}: {kinds} fail")
     history.has_unreadable |= not {"read", "open"}.isdisjoint(kinds)
     if random.random() < 0.3:

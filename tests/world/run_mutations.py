@@ -115,7 +115,7 @@ MUTATIONS = [
     ("client/connection/wire_protocol.py", "resumed.set_result(None)", "pass", "a paused writer is not woken"),
     (
         "client/tables/data_loss.py",
-        "before[1] if before is not None and is_back else info.ts",
+        "max(times, key=parse_time)",
         "info.ts",
         "the time of a look goes back",
     ),

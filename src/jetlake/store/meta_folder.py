@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -373,7 +375,9 @@ class MetaFolder:
         Raises:
             OSError: the disk refused.
         """
-        aside = next(self.path / name for name in _ASIDE if self._read(name) is not None)
+        aside = next((self.path / name for name in _ASIDE if self._read(name) is not None), None)
+        if aside is None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
         sync_file(self.disk, aside)
         self.disk.replace(aside, self.path / _META)
         self.names.changed(self.path)

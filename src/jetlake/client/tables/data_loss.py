@@ -48,16 +48,18 @@ def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
 
 
 def seen_of(info: StreamInfo, before: tuple[int, str] | None = None) -> tuple[int, str] | None:
-    """Return the last sequence and the server's time then: later messages are newer and have higher sequences.
+    """Return the last sequence and the time of this look: later messages are newer and have higher sequences.
+
+    A server whose clock was set back has messages newer than its time: the time of a look is never earlier than that of
+    the newest message, or of the look before.
 
     Args:
-        before: of the look before. A server whose clock was set back has messages newer than its time: the time of a
-            look does not go back.
+        before: of the look before.
     """
     if info.ts == ZERO_TIME:
         return None
-    is_back = before is not None and parse_time(before[1]) > parse_time(info.ts)
-    return info.state.last_seq, before[1] if before is not None and is_back else info.ts
+    times = [info.ts, info.state.last_ts, *([before[1]] if before is not None else [])]
+    return info.state.last_seq, max(times, key=parse_time)
 
 
 def supersedes(info: StreamInfo) -> bool:

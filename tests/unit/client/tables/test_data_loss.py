@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from jetlake.client.tables.data_loss import check_not_restored, limits_explain, seen_of
 from jetlake.client.tables.planning import StreamOffset
@@ -73,3 +74,10 @@ def test_a_clock_that_was_set_back_is_no_restore(stored_s, is_restored):
 def test_the_time_of_a_look_does_not_go_back():
     assert seen_of(info(), (900, at(-5))) == (1000, at(0))
     assert seen_of(info(), (900, at(5))) == (1000, at(5))
+
+
+def test_a_look_is_not_older_than_the_newest_message():
+    # Stored before the server's clock was set back.
+    newest = structs.replace(info(), state=structs.replace(info().state, last_ts=at(7)))
+    assert seen_of(newest) == (1000, at(7))
+    assert seen_of(newest, (900, at(5))) == (1000, at(7))
