@@ -227,7 +227,7 @@ async def test_what_is_chosen_is_in_the_link(js, open_page):
     await page.locator("#filter-streams").fill("ord")
     await page.get_by_role("button", name="Messages").click()
     await page.get_by_role("button", name="1 hour").click()
-    await until(page, "document.querySelectorAll('#table-streams tbody tr').length === 1")
+    await until(page, "() => document.querySelectorAll('#table-streams tbody tr').length === 1")
     link = await page.evaluate("location.hash")
     assert link == "#/?range=1h&filter=ord&sort=messages&descending=1"
     other = await open_page(link)
@@ -249,13 +249,13 @@ async def test_a_link_leads_to_a_message_and_to_a_key(js, open_page):
     assert await page.evaluate("location.hash") == "#/streams/ORDERS/messages?open=2"
     await page.get_by_label("Subject").fill("ORDERS.>")
     await page.get_by_role("button", name="Show").click()
-    await until(page, "location.hash === '#/streams/ORDERS/messages?subject=ORDERS.%3E'")
+    await until(page, "() => location.hash === '#/streams/ORDERS/messages?subject=ORDERS.%3E'")
     await page.evaluate("location.hash = '#/streams/ORDERS/messages?open=9'")
     await until(page, SEES, "The stream does not hold message 9.")
     await page.evaluate("location.hash = '#/kv/SETTINGS?key=colour'")
     await page.locator("#history").get_by_text("red").wait_for()
     await page.locator("#history").get_by_role("button", name="Close").click()
-    await until(page, "location.hash === '#/kv/SETTINGS'")
+    await until(page, "() => location.hash === '#/kv/SETTINGS'")
     assert await page.locator("#history").count() == 0
 
 

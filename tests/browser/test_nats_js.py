@@ -125,7 +125,7 @@ async def test_a_page_lives_through_a_slow_moment_of_large_messages(server, clie
     for _ in range(10):
         await client.publish("large", bytes(700_000))
     await client.flush()
-    await page.wait_for_function("sizes.length === 10")
+    await page.wait_for_function("() => sizes.length === 10")
     assert await page.evaluate("sizes.every((size) => size === 700_000)")
     assert server.statistics.slow_consumers == 0
     await page.evaluate("nc.close()")

@@ -73,6 +73,7 @@ class Realm:
         self.system = Key(nkeys.PREFIX_BYTE_ACCOUNT, 3)
         self.accounts = {}
         self.account(self.system, "SYS")
+        self._signed_s = self.now()
 
     def now(self):
         manual = getattr(self._clock, "manual", None)
@@ -121,8 +122,9 @@ class Realm:
         )
 
     def operator_token(self, **claims):
+        # Signed once: nats-server reloads no configuration whose operator has changed.
         return token(
-            self.operator.pair, self.operator.public, "operator", {"type": "operator", **claims}, iat=self.now()
+            self.operator.pair, self.operator.public, "operator", {"type": "operator", **claims}, iat=self._signed_s
         )
 
     def config(self, resolver="MEMORY", operator=None, more=""):
