@@ -113,7 +113,7 @@ class ServerMachine:
 
     def check_interest(self):
         """Check that nobody's subscriptions are left of the clients that have gone."""
-        interest = list(self.server.global_account._sublist.items())
+        interest = list(self.server.accounts["$G"]._sublist.items())
         left = [each for each in interest if isinstance(each, Subscription) and each.subscriber.closed]
         left += [each for each in interest if isinstance(each, Remote) and each.link.closed]
         if left:

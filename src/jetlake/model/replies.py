@@ -98,28 +98,27 @@ class StreamPurgeReply(Value, frozen=True, tag_field="type", tag=_API + "stream_
     """How many."""
 
 
-class StreamNamesReply(Value, frozen=True, tag_field="type", tag=_API + "stream_names_response"):
-    """`STREAM.NAMES`."""
+class Page(Value, frozen=True):
+    """What all pages of a list tell."""
 
     total: Count = always(0)
-    """Number of streams."""
+    """Number of items in the whole list."""
     offset: Count = always(0)
     """How many of them were skipped."""
     limit: Count = always(0)
     """How many a page holds."""
+
+
+class StreamNamesReply(Page, frozen=True, tag_field="type", tag=_API + "stream_names_response"):
+    """`STREAM.NAMES`."""
+
     streams: tuple[str, ...] | None = always(None)
     """Their names, sorted; the wire has null when there are none."""
 
 
-class StreamListReply(Value, frozen=True, tag_field="type", tag=_API + "stream_list_response"):
+class StreamListReply(Page, frozen=True, tag_field="type", tag=_API + "stream_list_response"):
     """`STREAM.LIST`."""
 
-    total: Count = always(0)
-    """Number of streams."""
-    offset: Count = always(0)
-    """How many of them were skipped."""
-    limit: Count = always(0)
-    """How many a page holds."""
     streams: tuple[StreamInfo, ...] = always(())
     """Their infos, sorted by name."""
     missing: tuple[str, ...] = ()
@@ -219,28 +218,16 @@ class ConsumerDeleteReply(Value, frozen=True, tag_field="type", tag=_API + "cons
     """The consumer is gone."""
 
 
-class ConsumerNamesReply(Value, frozen=True, tag_field="type", tag=_API + "consumer_names_response"):
+class ConsumerNamesReply(Page, frozen=True, tag_field="type", tag=_API + "consumer_names_response"):
     """`CONSUMER.NAMES`."""
 
-    total: Count = always(0)
-    """Number of consumers."""
-    offset: Count = always(0)
-    """How many of them were skipped."""
-    limit: Count = always(0)
-    """How many a page holds."""
     consumers: tuple[str, ...] = always(())
     """Their names, sorted."""
 
 
-class ConsumerListReply(Value, frozen=True, tag_field="type", tag=_API + "consumer_list_response"):
+class ConsumerListReply(Page, frozen=True, tag_field="type", tag=_API + "consumer_list_response"):
     """`CONSUMER.LIST`."""
 
-    total: Count = always(0)
-    """Number of consumers."""
-    offset: Count = always(0)
-    """How many of them were skipped."""
-    limit: Count = always(0)
-    """How many a page holds."""
     consumers: tuple[ConsumerInfo, ...] = always(())
     """Their infos, sorted by name."""
     missing: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from random import Random
 
 __all__ = ["TRACE_DESTINATION", "TRACE_DISABLED", "TraceSampling"]
 
@@ -21,16 +21,16 @@ class TraceSampling:
     Args:
         destination: the subject of the reports.
         percent: how many of a hundred.
-        chance: returns a random number from 0 to 1.
+        random: draws the share.
     """
 
-    def __init__(self, destination: bytes, percent: int, chance: Callable[[], float]) -> None:
+    def __init__(self, destination: bytes, percent: int, random: Random) -> None:
         self._destination = destination
         self._percent = percent
-        self._chance = chance
+        self._random = random
 
     def find_destination(self, header: bytes) -> bytes:
         """Return the subject for the report on a message with this header; empty when it is not to be traced."""
-        if _SAMPLED.search(header) is None or self._chance() * 100 >= self._percent:
+        if _SAMPLED.search(header) is None or self._random.random() * 100 >= self._percent:
             return b""
         return self._destination

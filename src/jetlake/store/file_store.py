@@ -285,7 +285,11 @@ class FileStore(IndexedStore[Segment], MessageStore):
         return not self._is_compacting and not self._waits_for_write() and self._log.sync_if_short()
 
     def take_redo(self) -> bytes | None:
-        """Return what the redo log needs to make the store durable, as `redo.redo_log.RedoStore` has it."""
+        """Return the records that were flushed and are neither synced nor in the redo log, as a part of an entry.
+
+        None when only a sync makes the store durable; empty when there is nothing. When the entry fails, the
+        store must be synced.
+        """
         log = self._log
         if self._is_compacting or not log.is_prepared or not self._redo_name or not log.keeps_handle():
             return None
@@ -293,12 +297,19 @@ class FileStore(IndexedStore[Segment], MessageStore):
         return None if tail is None else pack_part(self._redo_name, *tail) if tail.data else b""
 
     def redo_synced(self) -> None:
+        """Note that what `take_redo` returned is durable."""
         self._log.durability.redo_synced()
 
     def needs_checkpoint(self) -> bool:
+        """Return whether the redo log has something of the store that is not synced."""
         return self._log.durability.needs_checkpoint()
 
     def checkpoint(self) -> None:
+        """Sync what the redo log has of the store; may run in another thread.
+
+        Raises:
+            StoreError: the disk failed, now or before.
+        """
         self._log.durability.sync()
 
     def needs_sync(self) -> bool:

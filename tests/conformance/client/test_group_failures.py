@@ -34,7 +34,7 @@ async def test_a_member_outlives_a_server_that_answers_nothing(js, group, relay)
         relay.is_open.clear()
         try:
             # The read misses heartbeats, the connection does not answer, and no other one can be opened.
-            await until(lambda: not group._api.connection.is_connected, 30)
+            await until(lambda: not group.api.connection.is_connected, 30)
             await asyncio.sleep(1)
         finally:
             relay.is_open.set()

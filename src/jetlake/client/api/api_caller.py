@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.settings.wire_values import check_request
@@ -21,6 +21,7 @@ from jetlake.errors import (
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.fields import Value
+from jetlake.model.replies import Page
 from jetlake.protocol.subjects import is_valid_publish
 
 __all__ = ["NO_LEADER", "ApiCaller", "check_name", "is_passing", "until_ready"]
@@ -119,15 +120,7 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
-class _Page(Protocol):
-    """A reply that holds part of a list."""
-
-    @property
-    def total(self) -> int:
-        """How many items the whole list has."""
-
-
-PageT = TypeVar("PageT", bound=_Page)
+PageT = TypeVar("PageT", bound=Page)
 
 
 class ApiCaller:
@@ -224,7 +217,7 @@ class ApiCaller:
         """
         found: list[ItemT] = []
         while True:
-            page: Any = await self.call(cast("type[Value]", kind), verb, *names, body=request(len(found)))
+            page = await self.call(kind, verb, *names, body=request(len(found)))
             fresh = items(page)
             found += fresh or ()
             if not fresh or len(found) >= page.total:

@@ -30,6 +30,7 @@ from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.config import BucketOptions
 from jetlake.client.streams.buckets import Buckets
 from jetlake.client.streams.stream import stream_handle
+from jetlake.completion import hides
 from jetlake.errors import (
     ConsumerGroupError,
     ConsumerNotFoundError,
@@ -243,6 +244,7 @@ class ConsumerGroups:
         await self._api.call(StreamCreateReply, "STREAM.CREATE", stream.name, body=body)
 
 
+@hides("api", "bucket", "names")
 class ConsumerGroup:
     """A group of members that share the partitions of a stream; made by `ConsumerGroups`.
 
@@ -252,12 +254,12 @@ class ConsumerGroup:
         config: the group as it was when it was last asked for.
     """
 
-    __slots__ = ("_api", "_bucket", "_names", "_revision", "config", "name", "stream_name")
+    __slots__ = ("_revision", "api", "bucket", "config", "name", "names", "stream_name")
 
     def __init__(self, api: ApiCaller, bucket: KeyValue, names: GroupNames, config: GroupConfig, revision: int) -> None:
-        self._api = api
-        self._bucket = bucket
-        self._names = names
+        self.api = api
+        self.bucket = bucket
+        self.names = names
         self._revision = revision
         self.stream_name = names.origin
         self.name = names.group
@@ -269,7 +271,7 @@ class ConsumerGroup:
     @property
     def is_elastic(self) -> bool:
         """Whether its members may change."""
-        return self._names.is_elastic
+        return self.names.is_elastic
 
     def partitions(self, member: str) -> tuple[int, ...]:
         """Return the partitions of a member, as of `config`; none for one that is no member."""
@@ -281,8 +283,8 @@ class ConsumerGroup:
         Raises:
             KeyNotFoundError: the group was deleted.
         """
-        entry = await self._bucket.get(self._names.key)
-        self.config, self._revision = decode_config(type(self.config), self._names.key, entry.value), entry.revision
+        entry = await self.bucket.get(self.names.key)
+        self.config, self._revision = decode_config(type(self.config), self.names.key, entry.value), entry.revision
         return self.config
 
     # Members
@@ -327,9 +329,9 @@ class ConsumerGroup:
     async def _write(self, config: GroupConfig, revision: int | None = None) -> None:
         value = encode(config)
         if revision is None:
-            self._revision = await self._bucket.put(self._names.key, value)
+            self._revision = await self.bucket.put(self.names.key, value)
         else:
-            self._revision = await self._bucket.update(self._names.key, value, revision)
+            self._revision = await self.bucket.update(self.names.key, value, revision)
         self.config = config
 
     def _refuse_static(self) -> None:
@@ -339,10 +341,10 @@ class ConsumerGroup:
     async def active_members(self) -> list[str]:
         """Return the members with a running instance, sorted."""
         config = await self.refresh()
-        infos = await stream_handle(self._api, self._names.stream).consumers()
+        infos = await stream_handle(self.api, self.names.stream).consumers()
         waiting = {info.name for info in infos if info.num_waiting or info.num_ack_pending}
         members = sorted({*config.members, *(mapping.member for mapping in config.member_mappings)})
-        return [name for name in members if self._names.consumer(name) in waiting]
+        return [name for name in members if self.names.consumer(name) in waiting]
 
     async def step_down(self, member: str) -> None:
         """Hand a member's work over from its active instance to another one, if there is one.
@@ -350,7 +352,7 @@ class ConsumerGroup:
         Raises:
             ConsumerNotFoundError: the member has no running instance.
         """
-        consumer = await stream_handle(self._api, self._names.stream).consumer(self._names.consumer(member))
+        consumer = await stream_handle(self.api, self.names.stream).consumer(self.names.consumer(member))
         await consumer.unpin(PRIORITY_GROUP)
 
     def consume(self, member: str, handler: GroupHandler, **options: Unpack[MemberOptions]) -> GroupMember:

@@ -93,9 +93,7 @@ class GroupMember:
             raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
         if unknown := options.keys() - MemberOptions.__annotations__.keys():
             raise InvalidOptionError(f"a member has no option {sorted(unknown)[0]!r}")
-        self._api = group._api
-        self._bucket = group._bucket
-        self._names = group._names
+        self._group = group
         self._config = group.config
         self.name = check_name("member", name)
         self._options = options
@@ -112,7 +110,7 @@ class GroupMember:
 
     def __repr__(self) -> str:
         state = "not started" if self._task is None else "ended" if self._task.done() else "at work"
-        return f"<GroupMember {self.name!r} of {self._names.key!r} {state} partitions {list(self.partitions)}>"
+        return f"<GroupMember {self.name!r} of {self._group.names.key!r} {state} partitions {list(self.partitions)}>"
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -129,7 +127,7 @@ class GroupMember:
     async def start(self) -> Self:
         """Begin to work; entering the context manager does it too."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._names.key}-{self.name}")
+            self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._group.names.key}-{self.name}")
             self._task.add_done_callback(self._tell_end)
         return self
 
@@ -161,7 +159,7 @@ class GroupMember:
         beat = asyncio.create_task(self._handling.keep_in_progress())
         stopped = asyncio.create_task(self._stopping.wait())
         try:
-            async with self._bucket.watch(self._names.key) as changes:
+            async with self._group.bucket.watch(self._group.names.key) as changes:
                 await self._follow(stopped, changes.next)
         finally:
             beat.cancel()
@@ -203,7 +201,7 @@ class GroupMember:
 
     async def _take_change(self, entry: Entry) -> bool:
         """Follow the group's configuration; False when the group was deleted."""
-        names = self._names
+        names = self._group.names
         if entry.is_deleted:
             await self._leave(delete=not names.is_elastic)
             return False
@@ -232,11 +230,11 @@ class GroupMember:
 
     async def _join(self) -> None:
         """Create the member's consumer, or find the one that other instances have, and read it."""
-        elastic = self._names.is_elastic
-        stream = stream_handle(self._api, self._names.stream)
+        elastic = self._group.names.is_elastic
+        stream = stream_handle(self._group.api, self._group.names.stream)
         try:
             consumer = await stream.create_consumer(
-                self._names.consumer(self.name), durable=not elastic, **self._consumer_options()
+                self._group.names.consumer(self.name), durable=not elastic, **self._consumer_options()
             )
         except (StreamNotFoundError, *_FATAL):
             raise
@@ -264,7 +262,7 @@ class GroupMember:
             "priority_groups": [PRIORITY_GROUP],
             "priority_timeout": max(self._ack_wait_s, _PULL_MIN_S),
         }
-        if self._names.is_elastic:
+        if self._group.names.is_elastic:
             options["inactive_threshold"] = self._ack_wait_s
         return options
 
@@ -308,7 +306,7 @@ class GroupMember:
         try:
             if self._handling.acked:
                 # A server may process an acknowledgement later than a request that comes after it.
-                await self._api.connection.request_raw(self._handling.acked, b"", b"+ACK", None)
+                await self._group.api.connection.request_raw(self._handling.acked, b"", b"+ACK", None)
             await self._release_consumer(reading.pin_id, delete=delete)
         except (NotFoundError, NoRespondersError):
             pass  # The consumer is gone.
@@ -316,8 +314,8 @@ class GroupMember:
             self._report(error)
 
     async def _release_consumer(self, pin_id: str, *, delete: bool) -> None:
-        stream = stream_handle(self._api, self._names.stream)
-        consumer = await stream.consumer(self._names.consumer(self.name))
+        stream = stream_handle(self._group.api, self._group.names.stream)
+        consumer = await stream.consumer(self._group.names.consumer(self.name))
         # The server pins an instance with the first message that it delivers to it, and unpins it though it is at work.
         info = consumer.cached_info
         pinned = {state.pinned_client_id for state in info.priority_groups}
@@ -328,10 +326,12 @@ class GroupMember:
             await consumer.unpin(PRIORITY_GROUP)
 
     async def _consumer_info(self) -> ConsumerInfo:
-        return await stream_handle(self._api, self._names.stream).consumer_info(self._names.consumer(self.name))
+        return await stream_handle(self._group.api, self._group.names.stream).consumer_info(
+            self._group.names.consumer(self.name)
+        )
 
     def _report(self, error: Exception) -> None:
-        self._api.connection.report(self._options.get("on_error"), error)
+        self._group.api.connection.report(self._options.get("on_error"), error)
 
 
 GroupHandler = Callable[[Message], Awaitable[None] | None]

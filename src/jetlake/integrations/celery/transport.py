@@ -75,12 +75,12 @@ class QoS(virtual.QoS):
     def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
         super().__init__(channel, prefetch_count)
         # Of the connection that delivers, which the channel forgets when it is closed.
-        self.held = channel.transport.puller.held
+        self._puller = channel.transport.puller
         self._room = channel.transport.room
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a task: it is done."""
-        message = self.held.pop(delivery_tag, None)
+        message = self._puller.held.pop(delivery_tag, None)
         super().ack(delivery_tag)
         if message is not None:
             _settle(message.ack)
@@ -88,7 +88,7 @@ class QoS(virtual.QoS):
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Return a task to its queue, or give it up."""
-        message = self.held.pop(delivery_tag, None)
+        message = self._puller.held.pop(delivery_tag, None)
         super().ack(delivery_tag)
         if message is not None:
             _settle(message.nak if requeue else partial(message.term, "rejected by the worker"))
@@ -98,7 +98,7 @@ class QoS(virtual.QoS):
         """Return all tasks that were not settled to their queues."""
         self._flush()
         for delivery_tag in list(self._delivered):
-            message = self.held.pop(delivery_tag, None)
+            message = self._puller.held.pop(delivery_tag, None)
             if message is not None:
                 _settle(message.nak)
         self._delivered.clear()

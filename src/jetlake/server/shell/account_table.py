@@ -101,7 +101,7 @@ class AccountTable:
     def _sampling(self, trace: TraceOptions | None) -> TraceSampling | None:
         if trace is None:
             return None
-        return TraceSampling(trace.destination.encode(), trace.percent, self._random.random)
+        return TraceSampling(trace.destination.encode(), trace.percent, self._random)
 
     def _connect(self, name: str, wanted: _Imports) -> AccountImports:
         from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
@@ -132,7 +132,7 @@ class AccountTable:
         from jetlake.server.engine.routing.service_latency import LatencyMeter
 
         subject = latency.subject.encode()
-        return LatencyMeter(exporter, subject, latency.percent, self._clock, self._random.random)
+        return LatencyMeter(exporter, subject, latency.percent, self._clock, self._random)
 
 
 _UNLIMITED = ConnectionLimits()

@@ -113,7 +113,7 @@ class JetStreamService:
         self._report_defect = report_defect
         self._disk = _real_disk()
         self._lock: _FolderLock | None = None
-        self._redo_log: RedoLog[FileStore] | None = None
+        self._redo_log: RedoLog | None = None
 
     def start(self, server_name: str, options: Options) -> None:
         """Claim the folder, recover everything that it holds, and let the engine loop drive the engine.

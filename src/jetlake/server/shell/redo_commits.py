@@ -53,7 +53,7 @@ class RedoCommits:
 
     def __init__(
         self,
-        log: RedoLog[FileStore],
+        log: RedoLog,
         loop: asyncio.AbstractEventLoop,
         *,
         redo_store: Callable[[Syncable], FileStore | None],
@@ -161,7 +161,7 @@ class RedoCommits:
         if file is not None:
             self._run(partial(log.checkpoint, file, wipes=wipes), partial(self._checkpointed, file), self._fail)
 
-    def _checkpointed(self, file: RedoFile[FileStore], refused: list[tuple[FileStore, StoreError]]) -> None:
+    def _checkpointed(self, file: RedoFile, refused: list[tuple[FileStore, StoreError]]) -> None:
         if not refused:
             self._log.reset(file)
             self._is_failed = self._is_failed and not self._log.is_clean

@@ -122,7 +122,6 @@ class Server:
         timers = self.engine_loop.timers
         self._account_table = AccountTable(given, self._random, self.clock, timers.schedule)
         self.accounts = self._account_table.by_name
-        self.global_account = self._account_table.global_account
         server_id, make_authenticator = self._choose_authentication(given, authenticate)
         self.settings = Settings(given, self.clock.now_ns(), make_authenticator=make_authenticator)
         self.info = ServerInfo(server_id, self.clock, self.settings, self.engine_loop)

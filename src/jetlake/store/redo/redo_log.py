@@ -32,13 +32,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.redo.redo_format import BLOCK_BYTES, ENTRY_BYTES_MAX, FIRST_ENTRY, Header, pack_entry
 
-__all__ = ["FILE_BYTES", "FILE_NAMES", "MADE_NAME", "RedoFile", "RedoLog", "RedoStore", "unmark"]
+if TYPE_CHECKING:
+    from jetlake.store.file_store import FileStore
+
+__all__ = ["FILE_BYTES", "FILE_NAMES", "MADE_NAME", "RedoFile", "RedoLog", "unmark"]
 
 FILE_NAMES = ("redo-1.log", "redo-2.log")
 MADE_NAME = "redo.made"
@@ -47,38 +50,7 @@ FILE_BYTES = 8 * 1024 * 1024
 """How long each of the files is."""
 
 
-class RedoStore(Protocol):
-    """A store whose appends the redo log may take."""
-
-    def take_redo(self) -> bytes | None:
-        """Return the records that were flushed and are neither synced nor in the redo log, as a part.
-
-        None when only a sync makes the store durable; empty when there is nothing. When the entry fails, the
-        store must be synced.
-        """
-        ...
-
-    def redo_synced(self) -> None:
-        """Note that what `take_redo` returned is durable."""
-        ...
-
-    def needs_checkpoint(self) -> bool:
-        """Return whether the redo log has something of the store that is not synced."""
-        ...
-
-    def checkpoint(self) -> None:
-        """Sync what the redo log has of the store; may run in another thread.
-
-        Raises:
-            StoreError: the disk failed, now or before.
-        """
-        ...
-
-
-Store = TypeVar("Store", bound=RedoStore)
-
-
-class RedoFile(Generic[Store]):
+class RedoFile:
     """One of the two files.
 
     Attributes:
@@ -94,11 +66,11 @@ class RedoFile(Generic[Store]):
         self.handle = handle
         self.header = header
         self.end = self.wipe_end = FIRST_ENTRY
-        self.stores: dict[Store, None] = {}
+        self.stores: dict[FileStore, None] = {}
         self.is_free = True
 
 
-class RedoLog(Generic[Store]):
+class RedoLog:
     """The redo log of a server; its files are made when they are first needed.
 
     Args:
@@ -122,9 +94,9 @@ class RedoLog(Generic[Store]):
         self._file_bytes = file_bytes
         self._entry_bytes_max = entry_bytes_max
         self._turn = 0
-        self._files: list[RedoFile[Store]] = []
-        self._current: RedoFile[Store] | None = None
-        self._retired: RedoFile[Store] | None = None  # until its checkpoint has succeeded
+        self._files: list[RedoFile] = []
+        self._current: RedoFile | None = None
+        self._retired: RedoFile | None = None  # until its checkpoint has succeeded
 
     @property
     def is_made(self) -> bool:
@@ -149,7 +121,7 @@ class RedoLog(Generic[Store]):
         """
         if set(FILE_NAMES) & set(self._disk.names(self._folder)):
             raise OSError(errno.EEXIST, "there is one that could not be replayed", str(self._folder / FILE_NAMES[0]))
-        files: list[RedoFile[Store]] = []
+        files: list[RedoFile] = []
         try:
             for name in FILE_NAMES:
                 handle = self._disk.open(self._folder / name, create=True)
@@ -182,7 +154,7 @@ class RedoLog(Generic[Store]):
         """Return whether the next entry fits, whatever is in it."""
         return self._current is not None and self._current.end + self._entry_bytes_max <= self._file_bytes
 
-    def append(self, stores: Sequence[Store], parts: list[bytes]) -> Callable[[], None]:
+    def append(self, stores: Sequence[FileStore], parts: list[bytes]) -> Callable[[], None]:
         """Write the parts of stores as one entry, and return a function that syncs it in another thread.
 
         Raises:
@@ -203,7 +175,7 @@ class RedoLog(Generic[Store]):
         except OSError as error:
             raise StoreError.of("sync the redo log", error) from error
 
-    def rotate(self, *, wipes: bool) -> RedoFile[Store] | None:
+    def rotate(self, *, wipes: bool) -> RedoFile | None:
         """Write to the other file from now on, and return the file to `checkpoint`; None when there is none.
 
         Not called while a checkpoint is under way. One that has failed is returned again.
@@ -217,7 +189,7 @@ class RedoLog(Generic[Store]):
             self._current = next(other for other in self._files if other is not file)
         return self._retired
 
-    def checkpoint(self, file: RedoFile[Store], *, wipes: bool) -> list[tuple[Store, StoreError]]:
+    def checkpoint(self, file: RedoFile, *, wipes: bool) -> list[tuple[FileStore, StoreError]]:
         """Sync the stores of a file that is written to no more, and reset the file; runs in another thread.
 
         Args:
@@ -247,7 +219,7 @@ class RedoLog(Generic[Store]):
                 file.wipe_end = FIRST_ENTRY
         return refused
 
-    def reset(self, file: RedoFile[Store]) -> None:
+    def reset(self, file: RedoFile) -> None:
         """Let entries go to a file again whose checkpoint has succeeded."""
         file.stores = {}
         file.end = FIRST_ENTRY

@@ -238,16 +238,16 @@ async def test_a_publisher_to_others_is_not_stalled(server, connect):
 
 async def test_a_client_with_many_subscriptions_leaves_in_steps(server, connect, clock):
     client, other = await connect(server).hello(), await connect(server).hello()
-    before = server.global_account.interest_count
+    before = server.accounts["$G"].interest_count
     client.send(b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(2000)))
-    await turns_until(lambda: server.global_account.interest_count == before + 2000)
+    await turns_until(lambda: server.accounts["$G"].interest_count == before + 2000)
     server.engine_loop.work.slice_ns = 0
     client.connection.connection_lost(None)
-    assert server.global_account.interest_count == before + 1900
+    assert server.accounts["$G"].interest_count == before + 1900
     other.send(b"PING\r\n")
     await turns_until(lambda: other.transport.written)
-    assert server.global_account.interest_count > before
-    await turns_until(lambda: server.global_account.interest_count == before)
+    assert server.accounts["$G"].interest_count > before
+    await turns_until(lambda: server.accounts["$G"].interest_count == before)
 
 
 async def test_an_answer_that_is_there_does_not_wait_for_long_work(server, connect):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from jetlake.model.encoding.codec import encode
@@ -38,21 +38,19 @@ class LatencyMeter:
         subject: their subject.
         percent: how many of a hundred requests are measured; 0 = those whose headers say that their trace is sampled.
         clock: the server's.
-        chance: returns a random number from 0 to 1.
+        random: draws the share.
     """
 
-    def __init__(
-        self, service: Account, subject: bytes, percent: int, clock: Clock, chance: Callable[[], float]
-    ) -> None:
+    def __init__(self, service: Account, subject: bytes, percent: int, clock: Clock, random: Random) -> None:
         self._service = service
         self._subject = subject
         self._percent = percent
-        self._chance = chance
+        self._random = random
         self.clock = clock
 
     def begin(self, header: bytes, requester: dict[str, Any]) -> Measurement | None:
         """Begin to measure a request, if it is one to be measured."""
-        if self._percent >= 100 or self._chance() * 100 < self._percent:
+        if self._percent >= 100 or self._random.random() * 100 < self._percent:
             return Measurement(self, requester, None)
         trace = _sampled_trace(header) if header else None
         return Measurement(self, requester, trace) if trace is not None else None

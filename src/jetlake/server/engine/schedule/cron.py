@@ -55,11 +55,11 @@ class Cron:
     def __init__(self, fields: list[frozenset[int]], *, any_day: bool, offset_at: Callable[[int], int]) -> None:
         self._seconds, self._minutes, self._hours, self._days, self._months, self._weekdays = fields
         self._any_day = any_day
-        self._offset_at = offset_at
+        self.offset_at = offset_at
 
     def next_after(self, second: int) -> int | None:
         """Return the first time after a second since 1970; None when there is none within five years."""
-        time = _LocalTime(second + 1, self._offset_at)
+        time = _LocalTime(second + 1, self.offset_at)
         year_max = time.year + _YEARS_MAX
         while time.year <= year_max:
             if self._advance(time):

@@ -71,15 +71,10 @@ class Every:
 
 
 class CronPattern:
-    """The times of a cron line.
+    """The times of a cron line."""
 
-    Args:
-        offset_at: returns the time zone's offset from UTC at a moment, both in seconds.
-    """
-
-    def __init__(self, cron: Cron, offset_at: Callable[[int], int]) -> None:
+    def __init__(self, cron: Cron) -> None:
         self._cron = cron
-        self._offset_at = offset_at
 
     def first_ns(self, stored_ns: int) -> int | None:
         """Return the first time after the second in which the schedule was stored."""
@@ -92,7 +87,7 @@ class CronPattern:
 
     def text_of(self, time_ns: int) -> str:
         """Return the time as the clocks of the time zone show it."""
-        offset_s = self._offset_at(time_ns // NANOSECONDS_PER_SECOND)
+        offset_s = self._cron.offset_at(time_ns // NANOSECONDS_PER_SECOND)
         if not offset_s:
             return format_time(time_ns)
         hours, minutes = divmod(abs(offset_s) // 60, 60)
@@ -140,4 +135,4 @@ def parse_pattern(text: str, zone: str | None) -> Pattern | None:
         return None
     offset_at = find_zone(zone or "UTC")
     cron = parse_cron(text, offset_at) if offset_at is not None else None
-    return CronPattern(cron, offset_at) if cron is not None and offset_at is not None else None
+    return CronPattern(cron) if cron is not None else None

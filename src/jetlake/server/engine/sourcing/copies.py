@@ -47,7 +47,7 @@ class Mirror:
     def __init__(self, source: StreamSource, path: CopyPath) -> None:
         self.source = source
         self.consumer_name = path.consumer_name()
-        self._store = path.store
+        self._store = path.stream.store
         self._path = path
         self._renaming = Renaming(source.subject_transforms)
 
@@ -100,7 +100,7 @@ class Source:
         self.source = source
         self.index_name = index_name(source)
         self.consumer_name = path.consumer_name(self.index_name if is_repeated else "")
-        self._store = path.store
+        self._store = path.stream.store
         self._path = path
         self._positions = positions
         self._renaming = Renaming(source.subject_transforms)
@@ -205,8 +205,7 @@ class CopyPath:
     """The copy path of one stream: stores copies with their sequences and times, or with new ones."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self.store = stream.store
+        self.stream = stream
         self._path = stream.publish_path
 
     def consumer_name(self, source: str | None = None) -> str:
@@ -215,8 +214,8 @@ class CopyPath:
         Args:
             source: None for a mirror; the index name of a source that shares its origin with another, else empty.
         """
-        services, account = self._stream.services, self._stream.account
-        return consumer_name(self._stream.name, account.name, services.options.domain, source)
+        services, account = self.stream.services, self.stream.account
+        return consumer_name(self.stream.name, account.name, services.options.domain, source)
 
     def append(self, copies: Copies, on_durable: Action) -> int:
         """Store copies up to the first that the stream's limits refuse, and return their number.
@@ -224,11 +223,11 @@ class CopyPath:
         Args:
             on_durable: called when the copies are on disk, with None, or with the error that may have rolled them back.
         """
-        store, path, usage, rules = self.store, self._path, self._stream.usage, self._stream.rules
+        store, path, usage, rules = self.stream.store, self._path, self.stream.usage, self.stream.rules
         messages = copies.messages
         batch = Batch(checks_room=not usage.has_room(len(messages) * AMPLE_ROOM), on_durable=on_durable)
         last_before, bytes_before = store.last_sequence, store.bytes
-        now_ns = self._stream.services.clock.now_ns()
+        now_ns = self.stream.services.clock.now_ns()
         try:
             is_refusable = rules.checks_copies or batch.checks_room
             if is_refusable or (rules.is_interest and not path.are_wanted(messages)):
@@ -239,11 +238,11 @@ class CopyPath:
             batch.bytes = max(store.bytes - bytes_before, 0)
             path.enforce_limits(batch, now_ns)
         except StoreError as error:
-            self._stream.release.roll_back(batch, error)
+            self.stream.release.roll_back(batch, error)
             return 0
         batch.last_sequence = store.last_sequence
         usage.set_used(store.bytes)
-        self._stream.release.when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
+        self.stream.release.when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
         return stored
 
     def skip_to(self, last_sequence: int) -> None:
@@ -252,15 +251,15 @@ class CopyPath:
         Raises:
             StoreError: the store takes nothing more.
         """
-        before = self.store.last_sequence
+        before = self.stream.store.last_sequence
         self._skip_below(last_sequence + 1)
-        if self.store.last_sequence != before:
+        if self.stream.store.last_sequence != before:
             batch = Batch()
-            batch.last_sequence = self.store.last_sequence
-            self._stream.release.when_durable(batch, 0, has_stored=True)
+            batch.last_sequence = self.stream.store.last_sequence
+            self.stream.release.when_durable(batch, 0, has_stored=True)
 
     def _skip_below(self, sequence: int) -> None:
-        store = self.store
+        store = self.stream.store
         missing = sequence - store.last_sequence - 1
         if missing > 0 and not store.messages:
             store.advance_to(sequence)
@@ -275,9 +274,9 @@ class CopyPath:
                 self._skip_below(sequences[start])
             run = messages if end - start == len(messages) else messages[start:end]
             times_ns = now_ns if copies.times_ns is None else copies.times_ns[start:end]
-            self.store.append_run(run, times_ns)
+            self.stream.store.append_run(run, times_ns)
         batch.subjects = [message[0] for message in messages]
-        self._stream.ids.last = b""
+        self.stream.ids.last = b""
 
     def _append_each(self, copies: Copies, now_ns: int, batch: Batch) -> int:
         """Store copies one by one; return how many, before one was refused."""
@@ -287,7 +286,7 @@ class CopyPath:
             time_ns = now_ns if copies.times_ns is None else copies.times_ns[index]
             if self._append_checked(subject, header, payload, time_ns, now_ns, batch) is not None:
                 return index
-            if self._stream.rules.enforces_each:
+            if self.stream.rules.enforces_each:
                 self._path.enforce_limits(batch, now_ns)
         return len(copies.messages)
 
@@ -295,7 +294,7 @@ class CopyPath:
         self, subject: bytes, header: bytes, payload: bytes, time_ns: int, now_ns: int, batch: Batch
     ) -> ApiError | None:
         """Check one copy against the stream's limits and store it; return what refuses it."""
-        stream, path, rules = self._stream, self._path, self._stream.rules
+        stream, path, rules = self.stream, self._path, self.stream.rules
         admission = path.admission
         if rules.transform is not None:
             subject = rules.transform.apply(subject) or subject
@@ -304,7 +303,7 @@ class CopyPath:
         if message_id and stream.ids.window.find(message_id, now_ns):
             return None
         if rules.config.allow_msg_counter and header:
-            counted = add_copy(self.store, subject, header, payload)
+            counted = add_copy(self.stream.store, subject, header, payload)
             if isinstance(counted, ApiError):
                 return counted
             header, payload = counted
@@ -323,7 +322,7 @@ class CopyPath:
 
     def _obeyed(self, control: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """Return the control headers that this stream obeys in a copy."""
-        rules = self._stream.rules
+        rules = self.stream.rules
         obeyed: dict[bytes, bytes] = {}
         if rules.deduplicates_copies and (message_id := control.get(MSG_ID)):
             obeyed[MSG_ID] = message_id

@@ -21,7 +21,7 @@ class Hub:
 
     def __init__(self, server, *, domain="edge", **remote):
         services = server._services
-        self.account = server.global_account
+        self.account = server.accounts["$G"]
         self.infos = []
         self.announcements = Announcements(self.account, b"$SYS.")
         options = LeafRemote(urls=(parse_leaf_url("hub"),), **remote)

@@ -18,7 +18,7 @@ from tests.support.shell import Lines
 
 
 def make_dialer(server, **remote):
-    account = server.global_account
+    account = server.accounts["$G"]
     urls = remote.pop("urls", ("a:1", "b:2"))
     nodes = SimpleNamespace(services=server._services, domain="", reconnect_s=1.0, random=Random(1), sockets=set())
     options = LeafRemote(urls=tuple(map(parse_leaf_url, urls)), no_randomize=True, **remote)

@@ -55,7 +55,7 @@ class Wire:
 
 def ask(server, subject, body):
     """Send an API request and carry it out whole, also where a slow machine would take several turns."""
-    server.global_account.js.receive(subject, b"", b"", body, None)
+    server.accounts["$G"].js.receive(subject, b"", b"", body, None)
     server.engine.long_work.finish()
 
 
@@ -270,7 +270,7 @@ async def test_metrics_of_streams(tmp_path):
         consumer = json.dumps({"stream_name": "S1", "config": {"durable_name": "C", "ack_policy": "explicit"}}).encode()
         ask(server, b"$JS.API.CONSUMER.DURABLE.CREATE.S1.C", consumer)
         for _ in range(3):
-            server.global_account.publish(b"s", b"", b"", b"hello")
+            server.accounts["$G"].publish(b"s", b"", b"", b"hello")
         server.engine.flush()
         text = finish(monitor(server).answer("/metrics"))[2].decode()
     assert 'jetlake_stream_messages{account="$G",stream="S1"} 3\n' in text
@@ -373,7 +373,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         assert finish(monitor(server).answer("/healthz"))[0] == 200
         monkeypatch.setattr(platform, "sync_data", fail)
         for _ in range(3):
-            server.global_account.publish(b"s", b"", b"", b"hello")
+            server.accounts["$G"].publish(b"s", b"", b"", b"hello")
             server.engine_loop.schedule()
             while server.engine.commit.wants_sync() or not server.engine.commit.failures:
                 await asyncio.sleep(0)
