@@ -77,7 +77,7 @@ async def test_reload_ends_subscriptions_that_are_not_allowed_any_more(make_serv
     server.reload(server.options.replace(users=(User(name="a", password=Secret("p"), permissions=tight),)))
     assert await ann.take() == b"-ERR 'Permissions Violation for Subscription to \"secret\"'\r\n"
     for subject in (b"ok", b"secret", b"all.x", b"all.y"):
-        server.global_account.publish(subject, b"", b"", b"")
+        server.accounts["$G"].publish(subject, b"", b"", b"")
     assert await ann.take() == b"MSG ok 1 0\r\n\r\nMSG all.y 3 0\r\n\r\n"
 
 

@@ -171,10 +171,10 @@ async def test_leaving_takes_everything_along(make_server, connect):
     server = make_server()
     client = await connect(server).hello()
     client.send(b"SUB a 1\r\nSUB b.* q 2\r\n")
-    before = server.global_account.interest_count
+    before = server.accounts["$G"].interest_count
     client.connection.eof_received()
     client.connection.connection_lost(None)
-    assert server.global_account.interest_count == before - 2
+    assert server.accounts["$G"].interest_count == before - 2
     assert not server.connections
     assert server.closed_connections[-1] is client.connection
 
@@ -216,7 +216,7 @@ async def test_a_defect_costs_one_connection_and_one_line(make_server, connect):
     def fail(*arguments):
         raise RuntimeError("boom")
 
-    server.global_account.listen(b"bad", fail)
+    server.accounts["$G"].listen(b"bad", fail)
     client.send(b"PUB bad 0\r\n\r\n")
     assert client.transport.ended
     assert server.defects == 1

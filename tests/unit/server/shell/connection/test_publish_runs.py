@@ -26,7 +26,7 @@ class Stream:
 async def server(make_server):
     server = make_server()
     server.stream = Stream()
-    server.global_account.capture(b"s.>", server.stream)
+    server.accounts["$G"].capture(b"s.>", server.stream)
     return server
 
 

@@ -25,7 +25,7 @@ async def test_a_long_report_takes_many_turns(subject, body, least, tmp_path, mo
     async with Server(tmp_path) as server:
         for number in range(40):
             config = b'{"name":"S%d","subjects":["s%d"],"storage":"memory"}' % (number, number)
-            server.global_account.js.receive(b"$JS.API.STREAM.CREATE.S%d" % number, b"", b"", config, None)
+            server.accounts["$G"].js.receive(b"$JS.API.STREAM.CREATE.S%d" % number, b"", b"", config, None)
             server.engine.long_work.finish()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"CONNECT {}\r\n" + b"".join(b"SUB a.%d %d\r\n" % (n, n) for n in range(20)) + b"PING\r\n")
