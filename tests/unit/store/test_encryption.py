@@ -76,6 +76,29 @@ def test_a_rotation_seals_the_keyring_and_writes_no_other_file(disk):
         open_with(disk, "old")
 
 
+@pytest.mark.parametrize("names", [KEYRING_NAMES, *[(name,) for name in KEYRING_NAMES]])
+def test_the_keyring_of_another_store_with_the_same_key_changes_nothing(disk, names):
+    """Which of the two files is the store's own is known by the store's files, and only then is either rewritten."""
+    other = FaultyDisk(Random(2))
+    other.make_folder(FOLDER)
+    open_with(other, "old")
+    for name in names:
+        disk.put(FOLDER / name, other.content(FOLDER / name))
+    before = snapshot(disk)
+    for keys in (("old", ""), ("new", "old")):
+        if names == KEYRING_NAMES:
+            with pytest.raises(ConfigError, match=r"another store.*Nothing was changed"):
+                open_with(disk, *keys)
+            assert snapshot(disk) == before
+        else:
+            assert read(open_with(disk, *keys), SEGMENT) == b"message"
+
+
+def test_a_store_whose_only_file_a_power_cut_has_torn_is_its_own(disk):
+    disk.put(SEGMENT, disk.content(SEGMENT)[:20])
+    assert read(open_with(disk, "old"), SEGMENT) == b""
+
+
 @pytest.mark.parametrize("left", ["old", "new", "both"])
 def test_a_rotation_that_is_cut_at_any_moment_leaves_a_store_that_either_key_opens(left):
     """One of the keys is lost in the middle: the other opens the store as long as it has sealed one of the files."""

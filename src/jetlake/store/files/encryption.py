@@ -7,12 +7,13 @@ and replaces the old file; a crash in between leaves some of either kind, and th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import ConfigError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk, Kind
-from jetlake.store.files.encrypted_disk import MAGIC, EncryptedDisk
+from jetlake.store.files.encrypted_disk import HEADER_BYTES, MAGIC, EncryptedDisk
 from jetlake.store.files.keyring import KEYRING_NAMES, has_keyring, new_keyring, open_keyring
 from jetlake.store.files.own_files import ACCOUNT, Layout
 
@@ -47,10 +48,13 @@ def open_encrypted(
         report: logs what is done to the store.
 
     Raises:
-        ConfigError: the key is another one, or the keyring is missing or damaged; nothing was changed.
+        ConfigError: the key is another one, or the keyring is missing, damaged or another store's; nothing was
+            changed.
         OSError: the disk refused.
     """
-    keyring = open_keyring(disk, folder, secret, previous, cipher)
+    keyring = open_keyring(
+        disk, folder, secret, previous, cipher, lambda key: _opens_files(disk, folder, EncryptedDisk(disk, key))
+    )
     if keyring is None:
         found = next((path for path in _own_files(disk, folder) if _begins_encrypted(disk, path)), None)
         if found is not None:
@@ -86,10 +90,23 @@ def _files_within(disk: Disk, folder: Path, layout: Layout) -> Iterator[Path]:
             yield from _files_within(disk, folder / name, inner)
 
 
-def _begins_encrypted(disk: Disk, path: Path) -> bool:
+def _opens_files(disk: Disk, folder: Path, encrypted: EncryptedDisk) -> bool:
+    """Return whether the disk reads one of the encrypted files, or there are none: any other may be damaged."""
+    is_foreign = False
+    for path in _own_files(disk, folder):
+        with suppress(OSError):  # A file that the disk refuses says nothing.
+            if _begins_encrypted(disk, path):
+                if encrypted.is_encrypted(path):
+                    return True
+                # A power cut leaves one of the two headers torn or missing, and never two unreadable ones.
+                is_foreign |= _begins_encrypted(disk, path, HEADER_BYTES // 2)
+    return not is_foreign
+
+
+def _begins_encrypted(disk: Disk, path: Path, offset: int = 0) -> bool:
     handle = disk.open(path)
     try:
-        return disk.read(handle, len(MAGIC), 0) == MAGIC
+        return disk.read(handle, len(MAGIC), offset) == MAGIC
     finally:
         disk.close(handle)
 

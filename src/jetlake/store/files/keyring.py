@@ -4,7 +4,8 @@ Invariants:
 
 - The files of the store are encrypted by a random key, which never changes. A rotation seals that key again, and no
   other file is written.
-- A key that opens neither file changes nothing.
+- A key that opens neither file changes nothing, and neither does a keyring that opens no file of the store: it is
+  another store's, which may have the same key in its configuration.
 - Whether all files are encrypted is sealed with the key. Who could say that they are not would let a start take files
   in the clear, and with them streams that this server never stored.
 - Both files are replaced atomically, one after the other: a crash in between leaves one that the old key opens and one
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from hashlib import scrypt
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,9 @@ def has_keyring(disk: Disk, folder: Path) -> bool:
     return any(disk.is_file(folder / name) for name in KEYRING_NAMES)
 
 
-def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: str) -> OpenKeyring | None:
+def open_keyring(
+    disk: Disk, folder: Path, secret: str, previous: str, cipher: str, opens: Callable[[bytes], bool]
+) -> OpenKeyring | None:
     """Open the keyring of a store; None when there is none.
 
     Where the previous key opens it, or one of its files is missing, stale or damaged, both are rewritten.
@@ -116,9 +120,10 @@ def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: s
         secret: the key of the configuration.
         previous: the key before the last rotation; empty = none.
         cipher: of new files.
+        opens: whether a store's key opens the files of this store.
 
     Raises:
-        ConfigError: no key opens it, or its files are damaged; nothing was changed.
+        ConfigError: no key opens it, its files are damaged, or it belongs to another store; nothing was changed.
         OSError: the disk refused.
     """
     if not has_keyring(disk, folder):
@@ -130,16 +135,24 @@ def open_keyring(disk: Disk, folder: Path, secret: str, previous: str, cipher: s
             f"{folder / KEYRING_NAMES[0]} and its copy are damaged: restore one of them from a backup; "
             "without it nothing opens the streams. Nothing was changed"
         )
+    is_foreign = False
     for number, each in enumerate((secret, previous)):
         for keyring in keyrings if each else ():
             key = _unseal(keyring, each)
-            if key is not None:
+            if key is not None and not opens(key):
+                is_foreign = True  # The copy may be this store's.
+            elif key is not None:
                 opened = OpenKeyring(disk, folder, secret, cipher, key, is_whole=keyring.is_whole)
                 opened.was_rotated = number == 1
                 is_current = keyring.version == _VERSION and keyring.cipher == cipher
                 if opened.was_rotated or found[0] != found[1] or not is_current:
                     opened.write()
                 return opened
+    if is_foreign:
+        raise ConfigError(
+            f"{folder / KEYRING_NAMES[0]} is the keyring of another store: it opens none of the files here. Restore "
+            "the one that was backed up with these streams. Nothing was changed"
+        )
     raise ConfigError(
         f"the streams in {folder} are encrypted with another key: neither `key` nor `prev_key` of the section "
         f"jetstream opens {folder / KEYRING_NAMES[0]}. Nothing was changed"
