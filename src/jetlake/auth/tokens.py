@@ -12,6 +12,7 @@ import json
 import time
 from base64 import b32encode, b64decode, urlsafe_b64encode
 from binascii import Error as EncodingError
+from collections import Counter
 from typing import Any, TypeVar
 
 from msgspec import DecodeError, Struct, structs
@@ -130,8 +131,7 @@ def _check_names(payload: bytes) -> None:
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
             raise TokenError(f"the field {twice!r:.40} is there twice")
 
     json.loads(payload, object_pairs_hook=check)
