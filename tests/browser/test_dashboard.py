@@ -130,7 +130,7 @@ async def test_connections_advisories_and_pipelines(client, js, open_page):
     await make_stream(js, "ORDERS")
     page = await open_page("#/events")
     await make_stream(js, "SEEN")
-    await until(page, SEES, "stream SEEN, action create")
+    await until(page, SEES, "stream created")
     await client.publish("$JS.EVENT.METRIC.CONSUMER.ACK.ORDERS.made-up", b'{"ack_time": 1}')
     await until(page, SEES, "Dropped events and reports: 1 of unknown consumers.")
     await page.get_by_role("link", name="Connections", exact=True).click()
@@ -199,8 +199,9 @@ async def test_a_server_that_is_away_is_told_with_the_time_of_the_numbers(js, cl
     # A server that never answered has not no streams: nobody knows.
     board = {**away["board"], "server": {**away["board"]["server"], "seen": 0}}
     await answer({"board": board, "page": {"rows": [], "total": 0, "found": 0, "offset": 0}})
-    await until(page, SEES, "Unknown: the server does not respond")
+    await until(page, SEES, "Not known: the server does not respond")
     assert "No streams yet" not in await text(page, "main")
+    assert await page.locator(".tiles").count() == 0
 
 
 async def test_it_works_with_the_keyboard(js, open_page):

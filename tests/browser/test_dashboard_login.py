@@ -36,6 +36,7 @@ accounts {{
     users: [
       {{ user: boss, password: secret }}
       {{ user: mute, password: x, permissions: {{ publish: ["nothing"], subscribe: ["_INBOX.>"] }} }}
+      {{ user: deaf, password: y, permissions: {{ publish: ["$JS.API.STREAM.LIST"], subscribe: ["_INBOX.>"] }} }}
       {{ user: clerk, password: pen, permissions: {{
         publish: {{ allow: ["$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.LIST.>",
                             "$JS.API.STREAM.MSG.GET.>", "$SYS.REQ.USER.INFO"],
@@ -209,6 +210,20 @@ async def test_a_user_who_may_read_nothing_is_told_why(page):
     assert (await page.login("mute", "x")).status_code == 200
     server = (await page.get("/api/view")).json()["board"]["server"]
     assert server["connected"] is False and "Permissions Violation" in server["refusal"]
+    shown = (await page.get("/api/view?page=stream&stream=ORDERS")).json()["page"]
+    assert shown == {"error": "Stream ORDERS is not known yet."}
+
+
+async def test_a_user_who_may_only_list_streams_sees_them_and_what_is_not_shown(page):
+    """A refused report of the account hides no stream, and refused events are no empty list."""
+    assert (await page.login("deaf", "y")).status_code == 200
+    view = (await page.get("/api/view")).json()
+    assert view["board"]["server"]["connected"]
+    assert [row["name"] for row in view["page"]["rows"]] == ["ORDERS"]
+    async with asyncio.timeout(10):
+        while len(unheard := (await page.get("/api/view?page=events")).json()["page"]["unheard"]) < 4:
+            await asyncio.sleep(0.05)
+    assert "$JS.EVENT.METRIC.>" in unheard and "jetlake.pipeline.progress.>" in unheard
 
 
 async def test_users_see_their_own_account(page):

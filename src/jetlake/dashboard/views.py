@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jetlake.dashboard.viewers import Viewers
+from jetlake.dashboard.watching.board import Board
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.timeline import RANGES
@@ -60,10 +61,10 @@ async def _page(
     board, now_s = collector.board, time.time()
     match page:
         case "stream" if stream:
-            return await collector.stream(stream, listing) or {"error": f"Stream {stream} not found."}
+            return await collector.stream(stream, listing) or {"error": _absence(board, f"Stream {stream}")}
         case "consumer" if stream and consumer:
             detail = await collector.consumer(stream, consumer, listing)
-            return detail or {"error": f"Consumer {stream} > {consumer} not found."}
+            return detail or {"error": _absence(board, f"Consumer {stream} > {consumer}")}
         case "streams":
             return {**board.streams(listing, now_s), **board.totals(listing, now_s)}
         case "consumers":
@@ -75,14 +76,21 @@ async def _page(
         case "copies":
             return copies(board.infos())
         case "pipelines":
-            return {"rows": board.pipelines(now_s), "dropped": board.dropped}
+            return {"rows": board.pipelines(now_s), "dropped": board.dropped, "unheard": board.unheard}
         case "connections":
             return {"rows": None if board.connections is None else board.connections.get("connections", [])}
         case "events":
-            return {"rows": board.advisories(), "dropped": board.dropped}
+            return {"rows": board.advisories(), "dropped": board.dropped, "unheard": board.unheard}
         case "none":
             return {}
     raise InvalidOptionError(f"unknown page {page[:40]!r}")
+
+
+def _absence(board: Board, what: str) -> str:
+    """Say that something is not there; of a server that has not said what it has, nothing is known."""
+    return (
+        f"{what} not found." if board.server["connected"] or board.server.get("seen") else f"{what} is not known yet."
+    )
 
 
 def listing_of(request: Request) -> Listing:

@@ -104,16 +104,9 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
     if _is_left_behind(info):
         return None
     if standstill_s >= STUCK_S and info.num_pending:
-        return _stuck(info)
+        return _stuck(info, standstill_s)
     if standstill_s >= STUCK_S and info.num_ack_pending:
-        silence = duration_text(int(standstill_s) * NANOSECONDS_PER_SECOND)
-        return _found(
-            info,
-            "warn",
-            "unacked",
-            f"{messages(info.num_ack_pending)} awaiting an ack, none received for {silence}",
-            f"The client holds them: it acknowledges none, or works longer. {_redelivery(info)}",
-        )
+        return _unacked(info, standstill_s)
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
         grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
         return _found(
@@ -141,7 +134,20 @@ def _is_left_behind(info: ConsumerInfo) -> bool:
     return not config.durable_name and config.ack_policy is AckPolicy.NONE and not is_read
 
 
-def _stuck(info: ConsumerInfo) -> Finding:
+def _unacked(info: ConsumerInfo, standstill_s: float) -> Finding:
+    """Return that a client holds messages."""
+    silence = duration_text(int(standstill_s) * NANOSECONDS_PER_SECOND)
+    more = f"; {messages(info.num_pending)} pending and not requested" if info.num_pending else ""
+    return _found(
+        info,
+        "warn",
+        "unacked",
+        f"{messages(info.num_ack_pending)} awaiting an ack, none received for {silence}{more}",
+        f"The client holds them: it acknowledges none, or works longer. {_redelivery(info)}",
+    )
+
+
+def _stuck(info: ConsumerInfo, standstill_s: float) -> Finding:
     """Return why pending messages are not delivered, and the way out."""
     waits = f"{messages(info.num_pending)} pending"
     limit = info.config.max_ack_pending
@@ -166,6 +172,9 @@ def _stuck(info: ConsumerInfo) -> Finding:
             Remedy(f"Raise the limit to {2 * limit:,}", "consumer.edit", {**where, "options": options}),
         )
     if not info.config.deliver_subject and not info.num_waiting:
+        # Until its messages are due again, a client may be at work on what it fetched, and ask for more afterwards.
+        if info.num_ack_pending and standstill_s * NANOSECONDS_PER_SECOND < _due_ns(info):
+            return _unacked(info, standstill_s)
         advice = "Start a client that fetches from it, or delete an unused consumer."
         return _found(info, "bad", "stuck", f"no pull requests, {waits}", advice, delete)
     if any(group.pinned_client_id for group in info.priority_groups):
@@ -182,8 +191,12 @@ def _redelivery(info: ConsumerInfo) -> str:
     """Say when messages without an ack come again."""
     if info.config.ack_policy is AckPolicy.NONE or info.config.ack_wait <= 0:
         return ""
-    wait = info.config.backoff[0] if info.config.backoff else info.config.ack_wait
-    return f"Without an ack within {duration_text(wait)} they are delivered again."
+    return f"Without an ack within {duration_text(_due_ns(info))} they are delivered again."
+
+
+def _due_ns(info: ConsumerInfo) -> int:
+    """Return after which time a message without an ack is delivered again for the first time."""
+    return info.config.backoff[0] if info.config.backoff else info.config.ack_wait
 
 
 def _rises(pending: list[float]) -> bool:

@@ -69,6 +69,7 @@ PIPELINE_SILENT_S = 600.0
 """A pipeline that has not reported for this long is no longer shown."""
 
 _IS_PUBLISHED, _FLOW = attrgetter("is_published"), attrgetter("flow")
+_ACTIONS = {"create": "created", "modify": "updated", "delete": "deleted"}
 _TOTALS = " "
 """The key of the sums among the histories: no stream is called so."""
 
@@ -158,6 +159,7 @@ class Board:
 
     Attributes:
         dropped: events and reports that were not kept, or made room for newer ones, by reason.
+        unheard: subjects of events and reports that the user may not subscribe to.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class Board:
         self._advisories: deque[dict[str, Any]] = deque()
         self._pipelines: dict[str, dict[str, Any]] = {}
         self.dropped: Counter[str] = Counter()
+        self.unheard: list[str] = []
         self.account: dict[str, Any] = {}
         self.server: dict[str, Any] = {"connected": False}
         self.connections: dict[str, Any] | None = None
@@ -381,7 +384,7 @@ class Board:
             return
         text = ", ".join(
             f"{name} {value}"
-            for name in ("stream", "consumer", "action", "stream_seq", "deliveries", "reason", "group", "subject")
+            for name in ("stream", "consumer", "stream_seq", "deliveries", "reason", "group", "subject")
             if (value := getattr(event, name)) not in (None, "")
         )
         if len(self._advisories) >= ADVISORIES_MAX:
@@ -391,6 +394,7 @@ class Board:
             {
                 "time": time_s,
                 "kind": _cut(event.type.rpartition(".")[2], NAME_MAX),
+                "title": _cut(_title(event), NAME_MAX),
                 "text": _cut(text, TEXT_MAX),
                 "subject": _cut(subject, TEXT_MAX),
                 "stream": _cut(event.stream, NAME_MAX),
@@ -598,6 +602,13 @@ class Board:
 def _cut(text: str, most: int) -> str:
     """Return a text of at most `length` characters, the last of which is an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _title(event: _Advisory) -> str:
+    """Return what happened, such as "stream created"."""
+    kind = event.type.rpartition(".")[2]
+    title = f"{kind.removesuffix('_action')} {_ACTIONS.get(event.action, event.action)}" if event.action else kind
+    return title.replace("_", " ")
 
 
 def _whole(value: Any) -> int:

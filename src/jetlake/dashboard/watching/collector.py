@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from jetlake.client import Message
+from jetlake.client import Message, Subscription
 from jetlake.dashboard.watching.board import Board
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
@@ -32,7 +32,7 @@ REST_FACTOR, UNWATCHED_REST_FACTOR = 4, 20
 REFUSED_S = 10.0
 """Time until a server is asked again that refused to answer, and has put it into its log."""
 DENIED_S = 60.0
-"""The same for the consumers of one stream that the user may not list."""
+"""The same for what the user may not ask for: the account, or the consumers of one stream."""
 GAP_FACTOR = 4
 """Samples further apart than this many intervals leave a gap."""
 SAVE_S = 60.0
@@ -77,6 +77,8 @@ class Collector:
         self._refusal = ""
         """What a server that answers says against being asked: permissions that are missing, no JetStream."""
         self._denied_until_s: dict[str, float] = {}
+        self._account_denied_until_s = 0.0
+        self._subscriptions: list[Subscription] = []
         self._summary: dict[str, Any] = {}
         self._sampled = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -89,8 +91,8 @@ class Collector:
         """Listen to events, take the first sample, and continue sampling."""
         # Not the audit of API calls: the collector's own requests would fill it.
         for subject in ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.METRIC.>"):
-            await self.api.client.subscribe(subject, callback=self._on_event)
-        await self.api.client.subscribe(PIPELINE_SUBJECT, callback=self._on_pipeline)
+            self._subscriptions.append(await self.api.client.subscribe(subject, callback=self._on_event))
+        self._subscriptions.append(await self.api.client.subscribe(PIPELINE_SUBJECT, callback=self._on_pipeline))
         await self.sample()
         self._task = asyncio.create_task(self._run())
 
@@ -145,6 +147,8 @@ class Collector:
         try:
             await self._ask_all()
             connected, self._seen_s = True, time.time()
+            # The server ends a subscription only if it refuses it.
+            self.board.unheard = [one.subject.decode() for one in self._subscriptions if one.is_closed]
         except (JetlakeError, OSError) as error:
             connected = False
             if client.is_connected and not isinstance(error, TimeoutError):
@@ -162,13 +166,7 @@ class Collector:
         self._summary = self.board.summary(time.time())
 
     async def _ask_all(self) -> None:
-        account = await self.api.ask("INFO", None, replies.AccountInfoReply)
-        self.board.account = {
-            "consumers": account.consumers,
-            "streams": account.streams,
-            "storage": account.storage,
-            "max_storage": account.limits.max_storage,
-        }
+        await self._ask_account()
         gap_s = GAP_FACTOR * max(self._between_s, UNWATCHED_S)
         await self._ask_streams(gap_s)
         names = self.board.stream_names()
@@ -190,6 +188,23 @@ class Collector:
             self.board.health = await self._health()
         if self._variables is not None:
             self.board.observe_server(await self._variables(), time.time())
+
+    async def _ask_account(self) -> None:
+        """Ask what the account uses; a user who may not ask can still be allowed to list streams."""
+        if self._account_denied_until_s > time.monotonic():
+            return
+        try:
+            account = await self.api.ask("INFO", None, replies.AccountInfoReply)
+        except PermissionsError:
+            self.board.account = {}
+            self._account_denied_until_s = time.monotonic() + DENIED_S
+            return
+        self.board.account = {
+            "consumers": account.consumers,
+            "streams": account.streams,
+            "storage": account.storage,
+            "max_storage": account.limits.max_storage,
+        }
 
     def _next_streams(self, names: list[str]) -> list[str]:
         if len(names) <= STREAMS_PER_SAMPLE:

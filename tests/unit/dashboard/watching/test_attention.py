@@ -95,6 +95,16 @@ def test_who_holds_messages_is_told_when_they_come_again():
     assert "within 5s" in consumer_finding(backing_off, 0.0, []).advice
 
 
+def test_a_client_at_work_on_what_it_fetched_is_not_taken_for_gone():
+    """Until its messages are due again it may ask for more; the consumer is not to be deleted."""
+    ack_wait = {"ack_policy": AckPolicy.EXPLICIT, "ack_wait": 30 * 10**9}
+    working = consumer(num_pending=5, num_ack_pending=3, config=ack_wait)
+    found = consumer_finding(working, 29.0, [])
+    assert (found.level, found.state, found.remedy) == ("warn", "unacked", None)
+    assert "3 messages awaiting an ack, none received for 29s; 5 messages pending and not requested" in found.text
+    assert consumer_finding(working, 30.0, []).text == "no pull requests, 5 messages pending"
+
+
 def test_a_full_stream_comes_with_twice_the_limit_that_is_reached():
     full = stream(config={"discard": DiscardPolicy.NEW, "max_msgs": 100, "max_bytes": 10}, messages=1, bytes=10)
     remedy = stream_finding(full).remedy

@@ -204,6 +204,15 @@ def test_advisories_are_newest_first_and_bounded():
     assert kept[0]["text"] == f"stream S, stream_seq {ADVISORIES_MAX + 4}"
 
 
+def test_events_say_what_happened():
+    board = Board()
+    for kind, action in (("stream_action", "create"), ("consumer_action", "modify"), ("consumer_pause", "")):
+        event = {"type": f"io.nats.jetstream.advisory.v1.{kind}", "stream": "S", "action": action}
+        board.observe_advisory("$JS.EVENT.ADVISORY.X", json.dumps(event).encode(), 1.0)
+    assert [row["title"] for row in board.advisories()] == ["consumer pause", "consumer updated", "stream created"]
+    assert {row["text"] for row in board.advisories()} == {"stream S"}
+
+
 def test_events_that_are_not_json_objects_are_left_out():
     board = Board()
     for payload in (b"", b"[1]", b"{", b"\xff", b"[" * 100_000):

@@ -89,7 +89,8 @@ function drawServer() {
   const isUp = server?.connected && !state.isLost;
   const name = server?.name && server.name.length < 40 ? server.name : server?.url;
   const text = session.needs_login ? "" : state.isLost ? "the dashboard does not respond" : !server ? "connecting …"
-    : isUp ? `${name} · ${server.version ?? ""}${server.cluster ? ` · cluster ${server.cluster}` : ""}` : `not connected to ${server.url ?? "the server"}`;
+    : isUp ? `${name} · ${server.version ?? ""}${server.cluster ? ` · cluster ${server.cluster}` : ""}`
+    : server.refusal ? `${name} refuses` : `not connected to ${server.url ?? "the server"}`;
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("down", Boolean(server) && !isUp || state.isLost);
 }

@@ -84,7 +84,15 @@ export function absence() {
 }
 
 /** What an empty table says: a server that is away has not no streams, it has not said which. */
-export const nothing = (...text) => (isKnown() ? text : ["Unknown: the server does not respond."]);
+export const nothing = (...text) => (isKnown() ? text : [`Not known: the server ${state.board?.server.refusal ? "refuses to say" : "does not respond"}.`]);
+
+/** Whether the server has ever said what it has; before that, a zero would be a guess. */
+export const isSeen = () => Boolean(state.board?.server.seen);
+
+/** What the user may not subscribe to, and so never sees. */
+const refused = (prefix) => state.page.unheard?.filter((subject) => subject.startsWith(prefix)) ?? [];
+export const isUnheard = (prefix) => refused(prefix).length > 0;
+export const unheard = (prefix) => isUnheard(prefix) && note("Not shown: this user may not subscribe to ", refused(prefix).join(", "), ".");
 
 /** Whether what is shown is of now. */
 const isKnown = () => Boolean(state.board?.server.connected) && !state.isLost;

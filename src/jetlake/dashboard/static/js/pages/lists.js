@@ -3,7 +3,7 @@
 import { make } from "../elements.js";
 import { bytes, count, rate, recent } from "../format.js";
 import { state } from "../live.js";
-import { command, head, loading, note, nothing } from "../parts.js";
+import { command, head, isUnheard, loading, note, nothing, unheard } from "../parts.js";
 import { localRows, table } from "../table.js";
 
 const pipelineColumns = [
@@ -33,7 +33,7 @@ const connectionColumns = [
 
 const eventColumns = [
   { title: "Time", cell: (row) => recent(row.time), sort: "time", order: (row) => row.time },
-  { title: "Event", cell: (row) => row.kind, sort: "kind", order: (row) => row.kind },
+  { title: "Event", cell: (row) => row.title, sort: "title", order: (row) => row.title },
   { title: "About", cell: (row) => row.text, sort: "text", order: (row) => row.text, kind: "clip main wider" },
   { title: "Subject", cell: (row) => row.subject, sort: "subject", order: (row) => row.subject, kind: "clip optional" },
 ];
@@ -62,10 +62,10 @@ function reasons() {
 }
 
 export const pipelines = listPage("pipelines", "Pipelines", pipelineColumns, (row) => `${row.name} ${row.id}`,
-  () => ["No pipeline has reported in the last ten minutes. Run one: ", command("jetlake pipeline archive ORDERS ./lake --follow")], () => [reasons(), dropped()]);
+  () => ["No pipeline has reported in the last ten minutes. Run one: ", command("jetlake pipeline archive ORDERS ./lake --follow")], () => [reasons(), unheard("jetlake."), dropped()]);
 
 export const connections = listPage("connections", "Connections", connectionColumns, (row) => `${row.cid} ${row.name ?? ""} ${row.ip}`,
   () => (state.page.rows ? ["No connections."] : [note("The server's monitoring address is not known here. Start with ", command("jetlake dashboard --monitor http://HOST:8222"))]));
 
-export const events = listPage("events", "Events", eventColumns, (row) => `${row.kind} ${row.text} ${row.subject}`,
-  () => ["No events yet. Events on $JS.EVENT.> appear here as they arrive."], dropped);
+export const events = listPage("events", "Events", eventColumns, (row) => `${row.title} ${row.kind} ${row.text} ${row.subject}`,
+  () => [isUnheard("$JS.") ? "No events that this user may see." : "No events yet. Events on $JS.EVENT.> appear here as they arrive."], () => [unheard("$JS."), dropped()]);

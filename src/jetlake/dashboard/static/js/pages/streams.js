@@ -4,7 +4,7 @@ import { chart, lines, spark } from "../chart.js";
 import { make } from "../elements.js";
 import { bytes, consumerPath, count, rate, short, streamPath } from "../format.js";
 import { state } from "../live.js";
-import { attention, command, findingTag, head, link, loading, nothing, ranges, tag, tiles } from "../parts.js";
+import { attention, command, findingTag, head, isSeen, link, loading, nothing, ranges, tag, tiles } from "../parts.js";
 import { listingQuery, table } from "../table.js";
 
 const columns = [
@@ -52,7 +52,7 @@ export default {
     return [
       head("Streams", actions.restoreStream(), actions.createStream()),
       attention(),
-      tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
+      isSeen() && tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
         ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)], ...serverTiles(state.board)),
       totals.streams > 0 && page.charts && [ranges(changed), make("div", { class: "charts three" },
         chart("all-published", "Published", page.charts.published, { ...perSecond, now: rate(totals.rate) }),
