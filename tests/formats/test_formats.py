@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 import jetlake
-from jetlake.client.tables.offsets import read_offset
+from jetlake.client.tables.spark_offsets import read_offset
 from jetlake.errors import StoreError
 from jetlake.server import Server
 from jetlake.server.shell.engine_loop import SystemClock

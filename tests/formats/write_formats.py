@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 import jetlake
-from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import StreamOffset
+from jetlake.client.tables.spark_offsets import Offset
 from jetlake.server import Server
 from tests.formats.contents import describe
 

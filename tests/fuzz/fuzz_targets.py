@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from jetlake.client.tables.offsets import read_offset
+from jetlake.client.tables.spark_offsets import read_offset
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
 from jetlake.model.archive.archive import ArchiveReader
 from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from jetlake.client.tables.offsets import Offset, read_offset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_task

@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 
 from jetlake.client.tables import message_gets as direct_gets
 from jetlake.client.tables import survey
+from jetlake.client.tables.bounds import Bounds
 from jetlake.client.tables.message_columns import columns_of_direct_gets
-from jetlake.client.tables.offsets import read_offset
+from jetlake.client.tables.spark_offsets import read_offset
 from jetlake.errors import (
     AuthorizationError,
     ConsumerHeldError,
@@ -26,7 +27,6 @@ from jetlake.spark.progress import metrics
 from jetlake.spark.source import driver
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.executor import read_task
-from jetlake.spark.source.filters import Bounds
 from jetlake.spark.source.stream_reader import StreamReader
 from jetlake.spark.source.stream_watch import Clock
 from tests.spark.driving import Query

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jetlake.client.tables.offsets import read_offset
+from jetlake.client.tables.bounds import Bounds
+from jetlake.client.tables.spark_offsets import read_offset
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.executor import read_task
-from jetlake.spark.source.filters import Bounds
 from jetlake.spark.source.stream_watch import Clock
 from tests.spark.driving import Query
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jetlake.blocking
-from jetlake.client.tables.offsets import Offset, read_offset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.errors import BatchWrittenError, DataLossError, InvalidOptionError, JetlakeError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from jetlake.client.tables.offsets import Offset, read_offset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.errors import OffsetError
 
 __all__ = ["StreamMetrics", "lag", "lost", "metrics"]

@@ -25,7 +25,7 @@ import jetlake.spark.options.connection_options as connection_options
 import jetlake.spark.sink.stored_rows as stored_rows
 import jetlake.spark.sink.writer as writers
 from jetlake.client.settings.options import build_options
-from jetlake.client.tables.offsets import Offset, read_offset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.errors import BatchWrittenError, DataLossError, JetlakeError, StreamRecreatedError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions

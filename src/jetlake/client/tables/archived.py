@@ -25,9 +25,9 @@ import pyarrow as pa
 from jetlake.client.tables.bounds import Bounds
 from jetlake.client.tables.data_loss import check_not_restored
 from jetlake.client.tables.message_columns import MessageColumns, Positions
-from jetlake.client.tables.offsets import logged_offset
 from jetlake.client.tables.planning import StreamOffset
 from jetlake.client.tables.positions import Position
+from jetlake.client.tables.spark_offsets import logged_offset
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.errors import ConfigError, DataLossError, OffsetError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.lake.catalogs import TableAddress

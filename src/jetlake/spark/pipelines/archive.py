@@ -18,9 +18,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from jetlake.client.tables.archived import NOTES, REJECTS
-from jetlake.client.tables.offsets import logged_offset
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.planning import StreamOffset
+from jetlake.client.tables.spark_offsets import logged_offset
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
 from jetlake.lake.catalogs import TableAddress

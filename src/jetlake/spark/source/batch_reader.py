@@ -7,10 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 from pyspark.sql.types import StructType
 
 from jetlake.client.tables.archived import archived_range, check_archive, open_archive
+from jetlake.client.tables.bounds import Bounds, Condition, Operator, bounds_of, narrow_subjects
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset, Version, choose_reader
 from jetlake.client.tables.ranges import behind_seam, bounded_range, check_head, expiring_soon, position_range
@@ -18,7 +31,6 @@ from jetlake.client.tables.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.source_options import SourceOptions, pinned_partitions
 from jetlake.spark.source.executor import read_lake_partition, read_partition
-from jetlake.spark.source.filters import Bounds, bounds_of, narrow_subjects
 from jetlake.spark.source.lake import LakePartition, plan_lake
 from jetlake.spark.source.stream_watch import Clock, StreamNames, StreamWatch
 from jetlake.spark.source.tasks import TaskPartition, cut_stream
@@ -26,6 +38,16 @@ from jetlake.spark.source.tasks import TaskPartition, cut_stream
 __all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_OPERATORS: dict[type[Filter], Operator] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    StringStartsWith: "prefix",
+}
 
 
 class BatchReader(DataSourceReader):
@@ -56,7 +78,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Derive bounds from the filters, and leave all filters to Spark as well."""
-        self._bounds = bounds_of(filters)
+        self._bounds = _bounds_of_filters(filters)
         return filters
 
 
@@ -136,3 +158,14 @@ def _range(
         check_head(info, named.first, options.subjects, fail=options.fail_on_data_loss)
     whole = SequenceRange(max(named.first, info.state.first_seq), named.end)
     return bounded_range(api, version, info, whole, bounds), soft
+
+
+def _bounds_of_filters(filters: Iterable[Filter]) -> Bounds:
+    """Return the bounds of filters that must all hold; those of other kinds do not count."""
+    conditions = []
+    for single in filters:
+        operator = _OPERATORS.get(type(single))
+        match getattr(single, "attribute", None):
+            case (str(column),) if operator is not None:
+                conditions.append(Condition(column, operator, getattr(single, "value", None)))
+    return bounds_of(conditions)

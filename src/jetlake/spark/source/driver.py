@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 
 from jetlake.client.tables.data_loss import seen_of
 from jetlake.client.tables.message_gets import first_matching
-from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import (
     Backlog,
     BatchRange,
@@ -44,6 +43,7 @@ from jetlake.client.tables.planning import (
 )
 from jetlake.client.tables.positions import EARLIEST
 from jetlake.client.tables.ranges import expiring_soon
+from jetlake.client.tables.spark_offsets import Offset
 from jetlake.client.tables.survey import Measured, count_matching, measure
 from jetlake.errors import (
     ApiError,

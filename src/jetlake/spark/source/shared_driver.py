@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from jetlake.client.tables.data_loss import check_same_stream
 from jetlake.client.tables.message_columns import MessageColumns
-from jetlake.client.tables.offsets import Offset
 from jetlake.client.tables.planning import BatchRange, SequenceRange, StreamOffset
 from jetlake.client.tables.ranges import runs_of
+from jetlake.client.tables.spark_offsets import Offset
 from jetlake.client.tables.stream_api import StreamApi
 from jetlake.client.tables.survey import pull_now
 from jetlake.errors import (

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jetlake.client.tables.offsets import Offset, read_offset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_partition

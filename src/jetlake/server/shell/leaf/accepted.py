@@ -27,7 +27,7 @@ from jetlake.server.shell.access.connect_options import BadConnectError, Connect
 from jetlake.server.shell.access.decision import Decision
 from jetlake.server.shell.access.tls import certificate_of, describe_tls
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.leaf.accounts import LeafAccounts
+from jetlake.server.shell.leaf.announcements import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.link import LeafLink
 from jetlake.server.shell.leaf.peer_info import PeerInfo

@@ -26,7 +26,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
 from jetlake.server.engine.routing.remote import Remote, RemoteLink
 
-__all__ = ["HUBS", "LOOP_PREFIX", "Announcements"]
+__all__ = ["HUBS", "LOOP_PREFIX", "Announcements", "LeafAccounts"]
 
 HUBS = "hubs"
 """What `peers` is for all links to hubs; no cluster has this name, because clusters are distinguished by a tuple."""
@@ -189,3 +189,24 @@ def _hears(subject: bytes, link: RemoteLink, source: object, is_isolated: bool) 
     if source == _source(subject, link):
         return False
     return not is_isolated or source == HUBS or subject.startswith(LOOP_PREFIX)
+
+
+class LeafAccounts:
+    """The announcements of each account, from its first leaf connection on.
+
+    Args:
+        system_account: the name of the account whose subjects below `$SYS.` cross as well.
+    """
+
+    def __init__(self, system_account: str) -> None:
+        self._system_account = system_account
+        self._by_name: dict[str, Announcements] = {}
+
+    def of(self, account: Account) -> Announcements:
+        """Return the announcements of an account."""
+        found = self._by_name.get(account.name)
+        if found is None:
+            # Every server answers for itself on these; only the system account of a hub asks all.
+            skipped = b"" if account.name == self._system_account else b"$SYS."
+            found = self._by_name[account.name] = Announcements(account, skipped)
+        return found

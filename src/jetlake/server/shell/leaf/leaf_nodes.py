@@ -11,7 +11,7 @@ from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.connection.peer_connection import hang_up_all
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection_table import ConnectionTable
-from jetlake.server.shell.leaf.accounts import LeafAccounts
+from jetlake.server.shell.leaf.announcements import LeafAccounts
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.dialer import Dialer
 from jetlake.server.shell.leaf.listener import LeafListener

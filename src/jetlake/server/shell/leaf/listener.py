@@ -11,7 +11,7 @@ from jetlake.server.config.leaf_options import LeafListen
 from jetlake.server.config.options import Options
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.leaf.accepted import AcceptedConnection, AcceptedConnections
-from jetlake.server.shell.leaf.accounts import LeafAccounts
+from jetlake.server.shell.leaf.announcements import LeafAccounts
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.tls_socket import TlsListening
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from msgspec.json import encode
 
+from jetlake.errors import ConfigError
 from jetlake.model.credentials import split_credentials
+from jetlake.server.config.conf import read_file
 from jetlake.server.config.leaf_options import LeafRemote, LeafUrl
 from jetlake.server.nkey import public_nkey, sign
-from jetlake.server.shell.access.files import read_text
 from jetlake.server.shell.leaf.hub_info import HubInfo
 from jetlake.server.version import COMPATIBLE_VERSION
 
@@ -59,7 +61,7 @@ def encode_connect(
 
 def _secrets(remote: LeafRemote, url: LeafUrl, nonce: str) -> dict[str, str]:
     if remote.credentials:
-        jwt, seed = split_credentials(read_text(remote.credentials, "credentials"))
+        jwt, seed = split_credentials(_read_text(remote.credentials, "credentials"))
         return {"jwt": jwt, "sig": sign(seed, nonce)}
     if remote.nkey is not None:
         seed = remote.nkey.reveal()
@@ -76,3 +78,15 @@ def check_secrets(remote: LeafRemote) -> None:
         ConfigError: they cannot.
     """
     _secrets(remote, remote.urls[0], "nonce")
+
+
+def _read_text(path: str, what: str) -> str:
+    """Read a file whole.
+
+    Raises:
+        ConfigError: it cannot be read, or is no text.
+    """
+    try:
+        return read_file(Path(path).expanduser())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: cannot read {path!r} ({error.__class__.__name__})") from None

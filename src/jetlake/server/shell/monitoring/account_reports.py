@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetlake.model.encoding.times import format_time
+from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.server.config.options import GLOBAL_ACCOUNT, Options
+from jetlake.server.config.sharing import ExportOptions, ImportOptions
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.connection_reports import routing_report
 from jetlake.server.shell.monitoring.leaf_report import leaf_connections
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import report_head, sum_messages
 from jetlake.server.shell.monitoring.server_view import ServerView
-from jetlake.server.shell.monitoring.sharing_report import sharing_report
 
 if TYPE_CHECKING:
     from jetlake.server.engine.routing.account import Account
@@ -48,7 +50,7 @@ def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
         "subscriptions": account.interest_count,
         "name_tag": account.label,
         **(server.operators.describe_account(account.name) if server.operators is not None else {}),
-        **sharing_report(server.settings.options, account.name),
+        **_sharing(server.settings.options, account.name),
         "sublist_stats": routing_report([account]),
     }
 
@@ -84,3 +86,46 @@ def account_row(server: ServerView, account: Account) -> dict[str, Any]:
 
 def _connections_of(server: ServerView, account: Account) -> list[Connection]:
     return [connection for connection in server.connections.values() if connection.session.account is account]
+
+
+_RESPONSES = {"singleton": "Singleton", "stream": "Streamed", "chunked": "Chunked"}
+
+
+def _sharing(options: Options, name: str) -> dict[str, Any]:
+    """Report exports, imports and mappings of an account; what it has none of is left out."""
+    account = next((account for account in options.accounts if account.name == name), None)
+    mappings = options.mappings if name == GLOBAL_ACCOUNT else account.mappings if account is not None else ()
+    report: dict[str, Any] = {
+        "mappings": {
+            mapping.source: [
+                {"subject": destination.subject, "weight": destination.weight} for destination in mapping.destinations
+            ]
+            for mapping in mappings
+        },
+        "exports": [_export(entry) for entry in account.exports] if account is not None else [],
+        "imports": [_import(entry) for entry in account.imports] if account is not None else [],
+    }
+    return {key: value for key, value in report.items() if value}
+
+
+def _export(entry: ExportOptions) -> dict[str, Any]:
+    report: dict[str, Any] = {"subject": entry.subject, "type": entry.kind}
+    if entry.kind == "service":
+        report["response_type"] = _RESPONSES[entry.response]
+    if entry.accounts is not None:
+        report["approved_accounts"] = list(entry.accounts)
+    return report
+
+
+def _import(entry: ImportOptions) -> dict[str, Any]:
+    local = SubjectMapping(entry.subject, entry.to).local.decode()
+    report: dict[str, Any] = {"subject": entry.subject, "account": entry.account}
+    if entry.kind == "service":
+        report["to"] = local
+    return report | {
+        "local_subject": local,
+        "type": entry.kind,
+        "invalid": False,
+        "share": entry.share,
+        "tracking": False,
+    }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.peer_connection import PeerConnection
+from jetlake.server.shell.tls_socket import LayeredTransport
 from jetlake.server.shell.websocket.core import WebSocketCore
-from jetlake.server.shell.websocket.transport import WebSocketTransport
 from jetlake.server.shell.websocket.upgrade import forwarded_address, is_of_leaf_node, read_cookies
 
 if TYPE_CHECKING:
@@ -236,3 +236,46 @@ class WebSocketProtocol(asyncio.Protocol):
         """Return the close frame, with the code of the connection's end."""
         reason = self._client.close_reason if self._client is not None else ""
         return self._core.close(_CLOSE_CODES.get(reason, _INTERNAL), reason)
+
+
+class WebSocketTransport(LayeredTransport):
+    """A socket with frames around what is written to it.
+
+    Args:
+        socket: the transport of the socket, with TLS where there is some.
+        core: makes the frames.
+        extra: what is known of the client beyond the socket, by the names of `get_extra_info`.
+        protocol: the protocol of the socket.
+    """
+
+    def __init__(
+        self, socket: asyncio.Transport, core: WebSocketCore, extra: dict[str, Any], protocol: WebSocketProtocol
+    ) -> None:
+        super().__init__(socket, extra)
+        self._core = core
+        self._protocol = protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._core.is_open:
+            self._socket.write(self._core.frame(bytes(data)))
+
+    def pause_reading(self) -> None:
+        self._protocol.set_reading(False)
+
+    def resume_reading(self) -> None:
+        self._protocol.set_reading(True)
+
+    def can_write_eof(self) -> bool:
+        return self._socket.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._send_close_frame()
+        self._socket.write_eof()
+
+    def close(self) -> None:
+        self._send_close_frame()
+        self._socket.close()
+
+    def _send_close_frame(self) -> None:
+        if frame := self._protocol.close_frame():
+            self._socket.write(frame)

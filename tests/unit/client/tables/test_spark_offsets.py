@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.client.tables.offsets import Offset, read_offset
 from jetlake.client.tables.planning import BatchRange, StreamOffset
+from jetlake.client.tables.spark_offsets import Offset, read_offset
 from jetlake.errors import OffsetError
 
 CREATED = "2026-11-15T06:24:26.803Z"
