@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from nacl.public import PrivateKey
     from nacl.signing import SigningKey
 
-__all__ = ["ACCOUNT", "CURVE", "OPERATOR", "SERVER", "USER", "CurveKey", "KeyPair", "kind_of", "verify"]
+__all__ = [
+    "ACCOUNT",
+    "CURVE",
+    "OPERATOR",
+    "SERVER",
+    "USER",
+    "CurveKey",
+    "KeyPair",
+    "kind_of",
+    "random_public",
+    "verify",
+]
 
 OPERATOR = "operator"
 ACCOUNT = "account"
@@ -143,6 +154,11 @@ class CurveKey:
 
     def __repr__(self) -> str:
         return f"CurveKey({self.public})"
+
+
+def random_public(kind: str) -> str:
+    """Return a random text in the form of a public key: an id that no key belongs to."""
+    return _public_text(kind, os.urandom(32))
 
 
 def kind_of(public: str) -> str | None:

@@ -1,32 +1,17 @@
-"""Nkeys: keys as NATS writes them, signatures made with a seed, and the check of one."""
+"""Nkeys as CONNECT and INFO have them: a server's id, signatures made with a seed, and the check of one."""
 
 from __future__ import annotations
 
-import os
-from base64 import b32decode, b32encode, urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as EncodingError
-from binascii import crc_hqx
-from typing import TYPE_CHECKING
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from jetlake.errors import ConfigError
+from jetlake.auth.keys import SERVER, KeyPair, random_public, verify
 
-if TYPE_CHECKING:
-    from nacl.signing import SigningKey
-
-__all__ = ["is_user_nkey", "new_server_id", "public_nkey", "sign", "verify_signature"]
-
-# The first byte of a key says what it is for, and makes its first letter.
-_SERVER_PREFIX = 13 << 3
-_USER_PREFIX = 20 << 3
-_SEED_PREFIX = 18 << 3
-_KEY_BYTES = 35  # the prefix, the key, two of checksum
-_SEED_BYTES = 36  # two of prefixes, the seed, two of checksum
+__all__ = ["new_server_id", "public_nkey", "sign", "verify_signature"]
 
 
 def new_server_id() -> str:
     """Return an id in the form of a server's public nkey: 56 letters, the first an `N`."""
-    body = bytes([_SERVER_PREFIX]) + os.urandom(32)
-    return b32encode(body + crc_hqx(body, 0).to_bytes(2, "little")).decode().rstrip("=")
+    return random_public(SERVER)
 
 
 def sign(seed: str, nonce: str) -> str:
@@ -35,66 +20,27 @@ def sign(seed: str, nonce: str) -> str:
     Raises:
         ConfigError: the text is no seed, or the package that signs is not installed.
     """
-    signature: bytes = _signing_key(seed).sign(nonce.encode()).signature
-    return urlsafe_b64encode(signature).decode().rstrip("=")
+    return urlsafe_b64encode(KeyPair.from_seed(seed).sign(nonce.encode())).decode().rstrip("=")
 
 
 def public_nkey(seed: str) -> str:
-    """Return the public nkey of a user's seed.
+    """Return the public nkey of a seed.
 
     Raises:
         ConfigError: the text is no seed, or the package that signs is not installed.
     """
-    body = bytes([_USER_PREFIX]) + bytes(_signing_key(seed).verify_key)
-    return b32encode(body + crc_hqx(body, 0).to_bytes(2, "little")).decode().rstrip("=")
-
-
-def _signing_key(seed: str) -> SigningKey:
-    try:
-        from nacl.signing import SigningKey
-    except ImportError:
-        raise ConfigError("an nkey seed needs the package nkeys: install jetlake[server]") from None
-    raw = _decode_raw(seed.strip(), _SEED_BYTES)
-    if raw is None or raw[0] & 0xF8 != _SEED_PREFIX:
-        raise ConfigError("not an nkey seed (a text that begins with S)")
-    return SigningKey(raw[2:])
-
-
-def _decode(key: str) -> bytes | None:
-    """Prefix and public key; None when the text is no nkey."""
-    return _decode_raw(key, _KEY_BYTES)
-
-
-def _decode_raw(text: str, size: int) -> bytes | None:
-    """Decode a text of `size` bytes, and check its checksum; None when it is invalid."""
-    try:
-        raw = b32decode(text.encode("ascii", "replace") + b"=" * (-len(text) % 8))
-    except (EncodingError, ValueError):
-        return None
-    if len(raw) != size or crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        return None
-    return raw[:-2]
-
-
-def is_user_nkey(key: str) -> bool:
-    """Return whether the text is the public nkey of a user (`U…`)."""
-    raw = _decode(key)
-    return raw is not None and raw[0] == _USER_PREFIX
+    return KeyPair.from_seed(seed).public
 
 
 def verify_signature(key: str, message: bytes, signature: str) -> bool:
-    """Return whether `signature` (base64 in either alphabet) was made over `message` with this user's key."""
-    raw = _decode(key)
-    if raw is None:
-        return False
-    try:
-        from nacl.exceptions import CryptoError
-        from nacl.signing import VerifyKey
-    except ImportError:
-        raise ConfigError("users with an nkey need the package nkeys: install jetlake[server]") from None
+    """Return whether `signature` (base64 in either alphabet) was made over `message` with this user's key.
+
+    Raises:
+        ConfigError: the package that verifies is not installed.
+    """
     text = signature.encode("ascii", "replace").replace(b"+", b"-").replace(b"/", b"_").rstrip(b"=")
     try:
-        VerifyKey(raw[1:]).verify(message, urlsafe_b64decode(text + b"=" * (-len(text) % 4)))
-    except (CryptoError, ValueError, TypeError):
+        signed = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+    except ValueError:
         return False
-    return True
+    return verify(key, message, signed)

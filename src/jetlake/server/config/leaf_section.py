@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jetlake.auth.keys import USER, kind_of
 from jetlake.errors import ConfigError
 from jetlake.server.config.cipher_suites import read_cipher_suites
 from jetlake.server.config.leaf_options import LeafListen, LeafOptions, LeafRemote, LeafTls, parse_leaf_url
 from jetlake.server.config.options import GLOBAL_ACCOUNT, TlsOptions, User
 from jetlake.server.config.secret import Secret
 from jetlake.server.config.section import Section
-from jetlake.server.nkey import is_user_nkey
 
 __all__ = ["read_leafnodes"]
 
@@ -116,7 +116,7 @@ def _user(section: Section, user: str, password: str, nkey: str, account: str) -
     if nkey:
         if user or password:
             raise ConfigError(f"{place}: Nkey users do not take usernames or passwords")
-        if not is_user_nkey(nkey):
+        if kind_of(nkey) != USER:
             raise ConfigError(f"{place}: Not a valid public nkey for a user")
         return User(name=nkey, is_nkey=True, account=account or GLOBAL_ACCOUNT)
     if not user:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from jetlake.auth.keys import USER, kind_of
 from jetlake.errors import ConfigError
 from jetlake.server.config.conf import Value
 from jetlake.server.config.mappings_reader import read_mappings
@@ -24,7 +25,6 @@ from jetlake.server.config.options import (
 )
 from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.sharing_reader import read_exports, read_imports, read_trace
-from jetlake.server.nkey import is_user_nkey
 
 if TYPE_CHECKING:
     from jetlake.server.config.operator_options import CalloutOptions
@@ -115,7 +115,7 @@ def _user(value: Value, account: str, defaults: Permissions | None, findings: Fi
     if nkey:
         if name or password:
             raise ConfigError(f"{value.place}: Nkey users do not take usernames or passwords")
-        if not is_user_nkey(nkey):
+        if kind_of(nkey) != USER:
             raise ConfigError(f"{value.place}: Not a valid public nkey for a user")
         return User(
             name=nkey, is_nkey=True, account=account, permissions=permissions, connection_types=connection_types

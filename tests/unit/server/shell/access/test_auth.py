@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetlake.auth.keys import USER, kind_of
 from jetlake.server.config.options import Options, Secret, User
-from jetlake.server.nkey import is_user_nkey, new_server_id, verify_signature
+from jetlake.server.nkey import new_server_id, verify_signature
 from jetlake.server.shell.access.auth import Authenticator
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.connection.traces import redact
@@ -61,10 +62,10 @@ def test_no_auth_user():
 def test_nkey():
     pair = nkeys.from_seed(bytearray(SEED))
     public = pair.public_key.decode()
-    assert is_user_nkey(public)
-    assert not is_user_nkey(public[:-1] + ("A" if public[-1] != "A" else "B"))
+    assert kind_of(public) == USER
+    assert kind_of(public[:-1] + ("A" if public[-1] != "A" else "B")) is None
     for text in ("", "U", "ü", "U" * 56, "=" * 56, public.lower(), new_server_id()):
-        assert not is_user_nkey(text)
+        assert kind_of(text) != USER
     import base64
 
     signature = base64.b64encode(pair.sign(b"nonce")).decode()
