@@ -13,7 +13,7 @@ import jetlake
 PACKAGE = Path(jetlake.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "ARCHITECTURE.md").read_text()
 
-MODULES_MAX = 19
+MODULES_MAX = 18
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 
 

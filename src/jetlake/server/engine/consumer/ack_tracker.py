@@ -239,6 +239,10 @@ class AckTracker:
         self._enqueue(due)
         return []
 
+    def is_last_delivery(self, sequence: int) -> bool:
+        """Return whether a message was delivered as often as max_deliver allows, so that it is not delivered again."""
+        return 0 < self.max_deliver <= self.delivery_count(sequence)
+
     def exhaust(self, sequence: int) -> bool:
         """Count a message that reached max_deliver as exhausted; False when the message was not pending."""
         was_pending = self.pending.pop(sequence, None) is not None

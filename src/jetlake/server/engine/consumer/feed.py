@@ -166,17 +166,17 @@ class Feed:
             sequence = tracker.next_redelivery()
             if sequence is None:
                 return None
-            count = tracker.delivery_count(sequence) + 1
-            if 0 < tracker.max_deliver < count:
+            count = tracker.delivery_count(sequence)
+            if tracker.is_last_delivery(sequence):
                 tracker.take_redelivery()
-                self._ack_handler.exhausted(sequence, count - 1)
+                self._ack_handler.exhausted(sequence, count)
                 continue
             message = self._store.get(sequence)
             if message is None:
                 tracker.take_redelivery()
                 self._ack_handler.lost(sequence)
                 continue
-            return sequence, self._frame(message, count, 1, self._cursor.pending)
+            return sequence, self._frame(message, count + 1, 1, self._cursor.pending)
 
     def redelivered(self, sequence: int, now_ns: int) -> None:
         """Record the delivery of the message at the head of the redelivery queue."""
@@ -213,7 +213,7 @@ class FirstDeliveries(MessageRun):
     __slots__ = ("_ack_template", "_columns", "_consumer_sequences", "_pending")
 
     def __init__(self, columns: MessageColumns, ack_template: bytes, consumer_sequence: int, pending: int) -> None:
-        count = len(columns)
+        count = len(columns.payloads)
         self._columns = columns
         self._ack_template = ack_template
         self._consumer_sequences = range(consumer_sequence, consumer_sequence + count)
@@ -223,7 +223,7 @@ class FirstDeliveries(MessageRun):
             self._pending = [max(left, 0) for left in self._pending]
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._consumer_sequences)
 
     @property
     def sequences(self) -> Sequence[int]:
@@ -253,13 +253,13 @@ class FirstDeliveries(MessageRun):
     def encode(self, sid: bytes, *, headers: bool) -> tuple[bytes, int, int]:
         """Return the frames for a subscription, their number, and the size of all headers and payloads."""
         columns = self._columns
-        if len(columns) >= _COLUMNS_LEAST and not (headers and columns.headers is not None):
+        if len(self) >= _COLUMNS_LEAST and not (headers and columns.headers is not None):
             return self._encode_columns(sid)
         return self._encode_each(sid, headers=headers)
 
     def _encode_columns(self, sid: bytes) -> tuple[bytes, int, int]:
         """Encode messages of which none shows a header, column by column, which is quicker than one by one."""
-        columns, count = self._columns, len(self._columns)
+        columns, count = self._columns, len(self)
         lengths = list(map(len, columns.payloads))
         first_length = lengths[0]
         # As JSON: its encoder writes numbers faster than anything else at hand.
