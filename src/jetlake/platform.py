@@ -161,6 +161,32 @@ def refused_write(handle: int, error: OSError) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+# Users' own files
+
+
+def user_folder(variable: str, *default: str) -> Path:
+    """Return the folder that an environment variable names, or a default below the user's home.
+
+    A user without a home, such as a container's with a number and no name, has the root directory in its place: nothing
+    is found there, and nothing can be written.
+    """
+    configured = os.environ.get(variable)
+    if configured:
+        return Path(configured)
+    try:
+        return Path.home().joinpath(*default)
+    except RuntimeError:
+        return Path("/", *default)
+
+
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home in the place of `~`; the path as it is where there is no such user or home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 # Locks
 
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from jetlake import platform
 from jetlake.auth.claims import (
     UNLIMITED,
     Account,
@@ -63,7 +64,7 @@ class AuthStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder).expanduser()
+        self._folder = platform.expand_user(folder)
 
     # Reading
 

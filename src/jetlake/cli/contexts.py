@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from jetlake import platform
 from jetlake.errors import ConfigError
 
 __all__ = [
@@ -102,8 +103,7 @@ def from_environment(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _folder() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "jetlake" / "contexts"
+    return platform.user_folder("XDG_CONFIG_HOME", ".config") / "jetlake" / "contexts"
 
 
 def _file(name: str) -> Path:

@@ -22,6 +22,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from jetlake import platform
 from jetlake.errors import SparkError
 from jetlake.spark.data_source import JetStream
 from jetlake.spark.options.source_options import CORES_VARIABLE
@@ -155,8 +156,7 @@ def use_installed_pyspark() -> None:
 
 
 def _cache_directory() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path.home() / ".cache") / "jetlake"
+    return platform.user_folder("XDG_CACHE_HOME", ".cache") / "jetlake"
 
 
 def _linked_spark_home(installed: Path, cache: Path) -> Path:

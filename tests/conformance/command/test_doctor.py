@@ -1,7 +1,10 @@
 """`jetlake doctor`: what it finds on this machine and on both servers, and what it says when something is missing."""
 
 import json
+import os
 from importlib import metadata
+
+import pytest
 
 import jetlake
 
@@ -26,7 +29,31 @@ async def test_a_store_in_use_and_one_with_a_stream_that_has_no_configuration(sh
         assert f"1 stream in {folder}, in use by a server" in [line["found"] for line in report]
     (meta,) = folder.glob("jetstream/*/streams/*/meta.json")
     meta.unlink()
+    # The server reads the copy.
+    assert "no configuration" not in await shell.run(f"doctor --store-dir {folder}")
+    meta.with_name("meta.copy.json").unlink()
     assert "no configuration: S" in await shell.run(f"doctor --store-dir {folder}", status=1)
+
+
+@pytest.mark.parametrize("hidden", [".", "jetstream", "jetstream/$G/streams", "jetstream/$G/streams/S/meta.json"])
+async def test_a_store_of_another_user(hidden, shell, tmp_path, monkeypatch):
+    async with jetlake.Server(tmp_path / "store") as server, jetlake.connect(server.url) as client:
+        await client.jetstream().create_stream("S")
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o755)
+    (tmp_path / "store" / hidden).chmod(0)
+    monkeypatch.chdir(tmp_path)  # What is above may belong to root alone.
+    monkeypatch.setenv("XDG_CONFIG_HOME", "none")
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        report = await shell.run("doctor --json --store-dir store", status=1)
+    finally:
+        os.seteuid(user)
+        (tmp_path / "store" / hidden).chmod(0o755)
+    (found,) = [line["found"] for line in json.loads(report) if line["check"] == "store"]
+    assert found.endswith("Permission denied")
 
 
 async def test_no_server_and_no_store(shell, tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from jetlake import platform
 from jetlake.cli import contexts, output
 from jetlake.cli.choosing import pick
 from jetlake.cli.name_completion import context_names
@@ -249,7 +250,7 @@ def _files(target: contexts.Target) -> list[tuple[str, str]]:
 
 
 def _is_readable(path: str) -> bool:
-    return os.access(Path(path).expanduser(), os.R_OK)
+    return os.access(platform.expand_user(path), os.R_OK)
 
 
 async def _outcome(target: contexts.Target, timeout_s: float) -> str:

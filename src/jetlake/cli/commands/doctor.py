@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +35,7 @@ _FILES_WANTED = 4096
 _FREE_WANTED = 1 << 30
 _CLOCKS_APART_S = 2
 _JAVA_VERSION = 17
+_CONFIGURATIONS = ("meta.json", "meta.copy.json")  # of a stream; either is enough
 _EXTRAS = {
     "cli": ("click", "rich"),
     "client": ("nkeys", "websockets"),
@@ -178,16 +180,33 @@ def _storage(folder: Path | None) -> Iterator[Finding]:
 
 
 def _store(folder: Path) -> Finding:
-    jetstream = folder / "jetstream"
-    if not jetstream.is_dir():
+    try:
+        streams = list(_streams(folder / "jetstream"))
+        unreadable = [path.name for path in streams if not any(_can_be_read(path / name) for name in _CONFIGURATIONS)]
+    except FileNotFoundError:
         return Finding("store", "warning", f"no store in {folder}", "name the directory given to serve as --store_dir")
-    streams = [path for path in jetstream.glob("*/streams/*") if path.is_dir()]
+    except OSError as error:
+        advice = "the server needs to read and write all of its directory: run it, and this command, as its owner"
+        return Finding("store", "failed", f"{error.filename}: {error.strerror}", advice)
     use = "in use by a server" if _in_use(folder) else "not in use"
     found = f"{output.plural(len(streams), 'stream')} in {folder}, {use}"
-    unreadable = [path.name for path in streams if not (path / "meta.json").is_file()]
     if unreadable:
         return Finding("store", "failed", found, f"no configuration: {', '.join(unreadable[:5])}; see the server's log")
     return Finding("store", "ok", found)
+
+
+def _streams(jetstream: Path) -> Iterator[Path]:
+    for account in jetstream.iterdir():
+        with suppress(FileNotFoundError, NotADirectoryError):  # Another file of the server, or nothing stored yet.
+            yield from (path for path in (account / "streams").iterdir() if path.is_dir())
+
+
+def _can_be_read(file: Path) -> bool:
+    try:
+        with file.open("rb"):
+            return True
+    except FileNotFoundError:
+        return False
 
 
 def _in_use(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from jetlake import platform
 from jetlake.cli import output
 from jetlake.cli.contexts import Target, save_context, select_context
 from jetlake.cli.contexts import names as context_names
@@ -71,10 +72,7 @@ def run(
 
 
 def _folder(name: str) -> Path:
-    import os
-
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "jetlake" / name
+    return platform.user_folder("XDG_DATA_HOME", ".local", "share") / "jetlake" / name
 
 
 def _prepare(name: str, folder: Path, port: int, monitor: int | None, jetstream: bool) -> list[str]:

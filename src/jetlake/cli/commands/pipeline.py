@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jetlake import platform
 from jetlake.cli.command_table import EXIT_INTERRUPTED
 from jetlake.cli.commands.dead_letters import replay as replay_letters
 from jetlake.cli.contexts import Target, plain
@@ -130,7 +131,7 @@ def _content(file: str) -> str:
     if not file:
         return ""
     try:
-        return Path(file).expanduser().read_text()
+        return platform.expand_user(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {file}: {error}") from None
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from jetlake import platform
 from jetlake.cli import output
 from jetlake.cli.check_result import CheckFormat, CheckResult, render_prometheus
 from jetlake.cli.contexts import load_context
@@ -598,7 +599,7 @@ def _claims(file: str) -> dict[str, Any] | None:
     """Return what the JWT of a credentials file says, unverified."""
     from base64 import urlsafe_b64decode
 
-    found = re.search(rb"[A-Za-z0-9_-]+\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+", Path(file).expanduser().read_bytes())
+    found = re.search(rb"[A-Za-z0-9_-]+\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+", platform.expand_user(file).read_bytes())
     with suppress(ValueError, msgspec.DecodeError):
         if found:
             claims = msgspec.json.decode(urlsafe_b64decode(found[1] + b"=" * (-len(found[1]) % 4)))

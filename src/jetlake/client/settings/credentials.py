@@ -8,6 +8,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jetlake import platform
 from jetlake.errors import ClientConnectionError, ConnectTimeoutError, InvalidOptionError, JetlakeError
 from jetlake.model.credentials import split_credentials
 
@@ -99,9 +100,9 @@ _FILE_LENGTH_MAX = 1_000_000
 
 def _read_file(option: str, path: str | Path) -> str:
     try:
-        with Path(path).expanduser().open(encoding="utf-8") as file:
+        with platform.expand_user(path).open(encoding="utf-8") as file:
             text = file.read(_FILE_LENGTH_MAX + 1)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # Of another encoding, or a path with a zero byte.
         raise InvalidOptionError(f"{option}: cannot read {str(path)!r} ({error.__class__.__name__})") from None
     if len(text) > _FILE_LENGTH_MAX:
         raise InvalidOptionError(f"{option}: {str(path)!r} is too long for a file of credentials")

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from jetlake import platform
 from jetlake.client.settings.tls_files import tls_from_files
 from jetlake.errors import InvalidOptionError
 
@@ -126,7 +127,7 @@ def selected_context() -> str | None:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
+    return platform.user_folder("XDG_CONFIG_HOME", ".config") / "nats"
 
 
 class _Operator(msgspec.Struct, frozen=True):
@@ -160,7 +161,7 @@ def _creds_text(jwt: str, seed: str) -> str:
 def file_path(value: str) -> str:
     """Return the path, with `~` and variables expanded; empty for none."""
     path = value[len("file://") :] if value.lower().startswith("file://") else value
-    return str(Path(os.path.expandvars(path)).expanduser()) if path else ""
+    return str(platform.expand_user(os.path.expandvars(path))) if path else ""
 
 
 def key_source(value: str) -> str | Path:

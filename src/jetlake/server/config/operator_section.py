@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jetlake import platform
 from jetlake.errors import ConfigError
 from jetlake.server.config.conf import Value, read_file
 from jetlake.server.config.section import Section
@@ -65,7 +65,7 @@ def _token(text: str, section: Section) -> str:
     if _TOKEN.fullmatch(text.strip()):
         return text.strip()
     try:
-        content = read_file(Path(text).expanduser())
+        content = read_file(platform.expand_user(text))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{section.value.place}: operator: {text!r:.80} is neither a token nor a file that can be read "

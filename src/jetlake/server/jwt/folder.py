@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from jetlake import platform
 from jetlake.auth.keys import ACCOUNT, kind_of
 from jetlake.errors import ConfigError, TokenError
 from jetlake.server.config.operator_options import FolderOptions
@@ -29,7 +30,7 @@ class AccountFolder:
 
     def __init__(self, options: FolderOptions) -> None:
         self._options = options
-        self._path = Path(options.directory).expanduser().absolute()
+        self._path = platform.expand_user(options.directory).absolute()
         self._disk = RealDisk()
         try:
             if not self._path.is_dir():

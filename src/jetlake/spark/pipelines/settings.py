@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from jetlake import platform
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.spark.options.connection_options import ConnectionOptions
@@ -64,10 +63,9 @@ class PipelineSettings:
 
 def default_checkpoint(kind: str, *parts: str) -> str:
     """Return a folder of the user's own for a pipeline that writes to no folder; the same one for the same parts."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
     words = "-".join([kind, *(part for part in parts[:1] if part.isidentifier()), digest])
-    return str(Path(base) / "jetlake" / "checkpoints" / words)
+    return str(platform.user_folder("XDG_STATE_HOME", ".local", "state") / "jetlake" / "checkpoints" / words)
 
 
 def require_stream(options: ConnectionOptions, name: str, advice: str = "see what there is: jetlake stream ls") -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from msgspec.json import encode
 
+from jetlake import platform
 from jetlake.errors import ConfigError
 from jetlake.model.credentials import split_credentials
 from jetlake.server.config.conf import read_file
@@ -87,6 +87,6 @@ def _read_text(path: str, what: str) -> str:
         ConfigError: it cannot be read, or is no text.
     """
     try:
-        return read_file(Path(path).expanduser())
-    except (OSError, UnicodeDecodeError) as error:
+        return read_file(platform.expand_user(path))
+    except (OSError, ValueError) as error:  # Of another encoding, or a path with a zero byte.
         raise ConfigError(f"{what}: cannot read {path!r} ({error.__class__.__name__})") from None
