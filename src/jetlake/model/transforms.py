@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jetlake.errors import ConfigError
-from jetlake.protocol.subjects import is_valid_config, matches
+from jetlake.protocol.subjects import CONFIG_TOKENS_MAX, is_valid_config, matches
 
 __all__ = ["Transform", "compile_transform"]
 
@@ -79,6 +79,8 @@ def compile_transform(source: str, destination: str, draw: Callable[[int], int] 
 def _destination_tokens(destination: str) -> list[str]:
     """Split at the dots, and check all but the insides of functions, which may hold blanks."""
     tokens = destination.split(".")
+    if len(tokens) > CONFIG_TOKENS_MAX:
+        raise _bad_destination("too many tokens")
     for index, token in enumerate(tokens):
         is_function = token.startswith("{{") and token.endswith("}}")
         if not token or (token == ">" and index != len(tokens) - 1):

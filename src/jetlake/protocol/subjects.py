@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 __all__ = [
+    "CONFIG_TOKENS_MAX",
     "compile_matcher",
     "compile_search",
     "has_wildcards",
@@ -26,6 +27,9 @@ _ANY = b"*"
 _REST = b">"
 
 _BLANKS = b" \t\r\n\f"
+
+CONFIG_TOKENS_MAX = 256
+"""Tokens of a subject in a configuration. Each is a node of several trees, and steps count subjects, not tokens."""
 
 
 def tokens(subject: bytes) -> list[bytes]:
@@ -54,8 +58,8 @@ def is_valid_subscribe(subject: bytes) -> bool:
 
 
 def is_valid_config(subject: bytes) -> bool:
-    """Return whether a stream or consumer configuration takes it: as SUB does, and text in UTF-8 without NUL."""
-    if not is_valid_subscribe(subject) or b"\0" in subject:
+    """Return whether a configuration takes it: as SUB does, in UTF-8 without NUL, and not of very many tokens."""
+    if subject.count(b".") >= CONFIG_TOKENS_MAX or not is_valid_subscribe(subject) or b"\0" in subject:
         return False
     if subject.isascii():
         return True

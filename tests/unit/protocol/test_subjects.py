@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.protocol.subjects import (
+    CONFIG_TOKENS_MAX,
     compile_matcher,
     has_wildcards,
     is_subset,
@@ -128,6 +129,13 @@ def test_wildcards_are_for_subscriptions(subject: bytes):
     assert not is_valid_publish(subject)
     assert is_valid_subscribe(subject)
     assert is_valid_config(subject)
+
+
+@pytest.mark.parametrize("token", [b"a", b"*"])
+def test_a_configuration_takes_subjects_of_so_many_tokens(token: bytes):
+    assert is_valid_config(b".".join([token] * CONFIG_TOKENS_MAX))
+    assert not is_valid_config(b".".join([token] * (CONFIG_TOKENS_MAX + 1)))
+    assert is_valid_subscribe(b".".join([token] * (CONFIG_TOKENS_MAX + 1)))
 
 
 @pytest.mark.parametrize("subject", [b">.a", b"a.>.b", b"a.>.>"])

@@ -10,7 +10,18 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
 from jetlake.protocol.subjects import is_valid_config
 
-__all__ = ["check_transform", "invalid_config", "matcher_of", "metadata_bytes", "pedantic_error", "utc_time"]
+__all__ = [
+    "check_transform",
+    "invalid_config",
+    "matcher_of",
+    "metadata_bytes",
+    "pedantic_error",
+    "utc_time",
+    "valid_patterns",
+]
+
+# Patterns that one step checks.
+_CHECKED_AT_ONCE = 128
 
 
 def invalid_config(reason: str) -> ApiError:
@@ -52,6 +63,16 @@ def check_transform(transform: SubjectTransform, *, source_code: int, destinatio
         compile_transform(transform.src, transform.dest)
     except ConfigError as error:
         raise api_error(destination_code, err=str(error)) from None
+
+
+def valid_patterns(patterns: list[bytes]) -> Steps[set[bytes]]:
+    """Return the patterns that a configuration takes."""
+    valid: set[bytes] = set()
+    for start in range(0, len(patterns), _CHECKED_AT_ONCE):
+        if start:
+            yield
+        valid.update(filter(is_valid_config, patterns[start : start + _CHECKED_AT_ONCE]))
+    return valid
 
 
 def matcher_of(patterns: list[bytes]) -> Steps[PatternMatcher]:

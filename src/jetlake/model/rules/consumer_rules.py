@@ -23,7 +23,14 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, RetentionPolicy
 from jetlake.model.requests import ConsumerCreateRequest
-from jetlake.model.rules.common import invalid_config, matcher_of, metadata_bytes, pedantic_error, utc_time
+from jetlake.model.rules.common import (
+    invalid_config,
+    matcher_of,
+    metadata_bytes,
+    pedantic_error,
+    utc_time,
+    valid_patterns,
+)
 from jetlake.model.rules.limits import (
     ACK_WAIT_DEFAULT,
     DESCRIPTION_BYTES_MAX,
@@ -227,8 +234,8 @@ def check_workqueue(
         raise api_error(10099)
     taken = yield from matcher_of([subject.encode() for other in others for subject in other.filters or (">",)])
     for index, subject in enumerate(config.filters or (">",)):
-        if index and not index % _SUBJECTS_PER_STEP:
-            yield
+        if index:
+            yield  # One comparison may walk all of a tree.
         if taken.overlaps(subject.encode()):
             raise api_error(10100)
 
@@ -343,11 +350,12 @@ def _check_filters(config: ConsumerConfig) -> Steps[None]:
     if "" in config.filter_subjects:
         raise api_error(10139)
     filters = [filter_subject.encode() for filter_subject in config.filters]
-    others = yield from matcher_of(filters)
+    valid = yield from valid_patterns(filters)
+    others = yield from matcher_of([pattern for pattern in filters if pattern in valid])
     for index, ours in enumerate(filters):
-        if index and not index % _SUBJECTS_PER_STEP:
-            yield
-        if not is_valid_config(ours):
+        if index:
+            yield  # One comparison may walk all of a tree.
+        if ours not in valid:
             raise invalid_config("invalid subject")
         if others.covers(ours, is_member=True):
             raise api_error(10138)

@@ -30,6 +30,7 @@ from jetlake.model.rules.common import (
     metadata_bytes,
     pedantic_error,
     utc_time,
+    valid_patterns,
 )
 from jetlake.model.rules.limits import (
     DESCRIPTION_BYTES_MAX,
@@ -44,7 +45,8 @@ from jetlake.model.source_names import index_name
 from jetlake.model.steps import Steps, finish
 from jetlake.model.stream import ExternalStream, Placement, StreamConfig, StreamSource
 from jetlake.model.transforms import compile_transform
-from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish, overlaps
+from jetlake.protocol.pattern_set import PatternMatcher
+from jetlake.protocol.subjects import CONFIG_TOKENS_MAX, is_subset, is_valid_config, is_valid_publish, overlaps
 
 _SUBJECTS_PER_STEP = 128
 _SHORTEST_WINDOW = 100_000_000  # 100 ms: nothing is remembered or kept for less
@@ -333,15 +335,11 @@ def _with_subjects(config: StreamConfig) -> Steps[StreamConfig]:
             return replace(config, subjects=(config.name,))
         return config
     patterns = [subject.encode() for subject in subjects]
-    valid: set[bytes] = set()
-    for start in range(0, len(patterns), _SUBJECTS_PER_STEP):
-        if start:
-            yield
-        valid.update(filter(is_valid_config, patterns[start : start + _SUBJECTS_PER_STEP]))
+    valid = yield from valid_patterns(patterns)
     others = yield from matcher_of([pattern for pattern in patterns if pattern in valid])
     for index, pattern in enumerate(patterns):
-        if index and not index % _SUBJECTS_PER_STEP:
-            yield
+        if index:
+            yield  # One comparison may walk all of a tree.
         if pattern not in valid:
             raise invalid_config("invalid subject")
         if pattern == b">":
@@ -418,7 +416,7 @@ def check_copies(config: StreamConfig, lookup: StreamLookup, *, is_pedantic: boo
         config = yield from _with_mirror(config, config.mirror, lookup, is_pedantic=is_pedantic)
     yield from _check_sources(config, lookup)
     yield from _check_prefixes(config, lookup)
-    _check_cycles(config, lookup)
+    yield from _check_cycles(config, lookup)
     return config
 
 
@@ -453,7 +451,8 @@ def _with_mirror(
             raise api_error(err_code)
     if config.subject_delete_marker_ttl > 0:
         raise invalid_config("subject delete markers forbidden on mirrors")
-    others = yield from matcher_of([transform.src.encode() for transform in mirror.subject_transforms])
+    patterns = [transform.src.encode() for transform in mirror.subject_transforms]
+    others = yield from matcher_of([pattern for pattern in patterns if pattern.count(b".") < CONFIG_TOKENS_MAX])
     for transform in mirror.subject_transforms:
         yield
         check_transform(transform, source_code=10151, destination_code=10154)
@@ -552,7 +551,7 @@ def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
             raise api_error(10021, prefix=prefix, subject=API_PREFIX)
 
 
-def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> None:
+def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
     """Refuse a cycle: a stream that copies from itself, directly or through others.
 
     Streams are visited breadth first, as in nats-server, and one that was visited must not be reached again. It may be
@@ -573,22 +572,23 @@ def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> None:
     while to_visit:
         _, current = to_visit.popitem(last=False)
         visited.add(current.name)
+        captured: PatternMatcher | None = None
         for source in current.sources:
+            yield
             if source.external is not None:
                 continue
             if source.name not in visited:
                 reach(source.name)
-            elif _takes_from(current.subjects, source.filter_subject):
+                continue
+            if captured is None:
+                captured = yield from matcher_of([subject.encode() for subject in current.subjects])
+            if not source.filter_subject or captured.overlaps(source.filter_subject.encode()):
                 raise invalid_config("detected cycle")
         mirror = current.mirror
         if mirror is not None and mirror.external is None:
             if mirror.name in visited:
                 raise invalid_config("detected cycle")
             reach(mirror.name)
-
-
-def _takes_from(subjects: tuple[str, ...], filter_subject: str) -> bool:
-    return not filter_subject or any(overlaps(subject.encode(), filter_subject.encode()) for subject in subjects)
 
 
 def check_copy_filters(config: StreamConfig) -> None:

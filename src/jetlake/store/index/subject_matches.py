@@ -16,9 +16,11 @@ __all__ = ["SubjectMatches"]
 _HELD_MAX = 2_000_000
 _PATTERN_WEIGHT = 32
 _CHANGES_MIN = 4096
-# Subjects that one step looks at, with one pattern, and with several: a look-up for each of their tokens.
+# Subjects that one step looks at, with one pattern, and with several: a look-up for each of their tokens. Where a
+# subject leads to all of the patterns' tree, one is work enough.
 _PREPARED = 2048
 _PREPARED_BY_SEVERAL = 256
+_PATTERN_BYTES_PER_STEP = 16_384
 # Changes of subjects that one step applies to what is known of a filter.
 _CHANGES_AT_ONCE = 256
 # Literals that are looked up one by one each time; the numbers of more are remembered.
@@ -137,7 +139,10 @@ class SubjectMatches:
                 yield [number for number in map(find, literals) if number is not None]
             return
         passes = subject_filter.passes
-        size = _PREPARED if len(subject_filter.patterns) == 1 else _PREPARED_BY_SEVERAL
+        size = _PREPARED
+        if len(subject_filter.patterns) > 1:
+            bytes_walked = sum(map(len, subject_filter.patterns))
+            size = max(min(_PREPARED_BY_SEVERAL, _PATTERN_BYTES_PER_STEP // bytes_walked), 1)
         start = 0
         while start < len(self._names):
             end = start + size

@@ -29,8 +29,14 @@ CROSSING = [*numbered("x.a{0}.b", LISTED // 2), *numbered("x.*.c{0}", LISTED // 
 COMBINED = [
     ".".join("as"[number >> bit & 1] if number >> bit & 2 else "*" for bit in range(10)) for number in range(2000)
 ]
+# Patterns of which many lead the same way for many tokens, and end differently; and subjects that go such ways.
+ENTANGLED = [
+    ".".join(["s", *("*" if number >> bit & 1 else "a" for bit in range(20)), str(number)]) for number in range(48)
+]
+WINDING = [".".join(["s", *("ab"[number >> bit & 1] for bit in range(20)), "none"]) for number in range(64)]
 # Fewer: the answer shows each source with its state, and is built at once.
 SOURCES = [{"name": name} for name in numbered("n{0}", LISTED // 2)]
+OWN = [{"name": "H", "filter_subject": filter_subject} for filter_subject in numbered("i.{0}", LISTED // 8)]
 TRANSFORMS = [{"src": f"t{number}.*", "dest": f"u{number}.$1"} for number in range(LISTED)]
 
 
@@ -51,6 +57,8 @@ REQUESTS = {
         ("STREAM.CREATE.C", stream("C", sources=[{"name": "O", "subject_transforms": TRANSFORMS}])),
         ("STREAM.CREATE.D", stream("D", mirror={"name": "O", "subject_transforms": TRANSFORMS})),
         ("STREAM.CREATE.F", stream("F", sources=SOURCES)),
+        ("STREAM.CREATE.G", stream("G", subjects=[subject.replace("s", "g", 1) for subject in ENTANGLED])),
+        ("STREAM.CREATE.H", stream("H", subjects=numbered("h.{0}"), sources=OWN)),
         ("STREAM.CREATE.E", stream("E", subjects=["e"], metadata=dict.fromkeys(numbered("key {0}"), "value"))),
     ],
     "STREAM.UPDATE": [
@@ -83,6 +91,7 @@ REQUESTS = {
         ("CONSUMER.CREATE.S.c", consumer(filter_subjects=LITERALS)),
         ("CONSUMER.CREATE.S.c", consumer(filter_subjects=PATTERNS)),
         ("CONSUMER.CREATE.S.c", consumer(filter_subjects=CROSSING)),
+        ("CONSUMER.CREATE.S.c", consumer(filter_subjects=ENTANGLED)),
         ("CONSUMER.CREATE.S.d", consumer(name="d", filter_subjects=PATTERNS, deliver_policy="last")),
         ("CONSUMER.CREATE.S.e", consumer(name="e", filter_subjects=PATTERNS, deliver_policy="last_per_subject")),
         ("CONSUMER.CREATE.S.f", consumer(name="f", backoff=[1] * LISTED, max_deliver=-1, ack_policy="explicit")),
@@ -102,6 +111,7 @@ REQUESTS = {
         ("DIRECT.GET.S", {"multi_last": LITERALS}),
         ("DIRECT.GET.S", {"multi_last": PATTERNS}),
         ("DIRECT.GET.S", {"multi_last": COMBINED}),
+        ("DIRECT.GET.S", {"multi_last": ENTANGLED}),
         ("DIRECT.GET.S", {"last_by_subj": "s.*.y"}),
         ("DIRECT.GET.S", {"next_by_subj": "*.*.x", "batch": 10}),
     ],
@@ -144,6 +154,8 @@ def large(make_harness):
     harness.api("CONSUMER.CREATE.S.many", consumer(name="many", filter_subjects=PATTERNS))
     for number in range(SUBJECTS):
         harness.publish(f"s.{number}.{'y' if number < 100 else 'x'}")
+    for subject in WINDING:
+        harness.publish(subject)
     harness.turn()
     harness.engine.long_work.slice_ns = 0
     return harness
