@@ -10,6 +10,7 @@ import jetlake
 from tests.support.clients import until
 from tests.support.leaf import JOIN_S, RawLeaf, leaf_port, report
 from tests.support.servers import make_server
+from tests.support.tls import CERTIFICATES, TLS
 
 ACCOUNTS = """
 accounts {
@@ -380,12 +381,17 @@ async def test_an_isolated_leaf_node_is_told_nothing_of_others(serve, raw, clien
     assert b"LS+ from.leaf" not in alone.lines
 
 
-async def test_a_leaf_node_joins_over_websocket(serve, clients):
-    hub = await serve(HUB + 'websocket { listen: "127.0.0.1:-1", no_tls: true }\n')
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_a_leaf_node_joins_over_websocket(serve, clients, scheme):
+    of_hub, of_leaf = "no_tls: true", ""
+    if scheme == "wss":
+        of_hub, of_leaf = TLS + "}", f', tls {{ ca_file: "{CERTIFICATES / "ca.pem"}" }}'
+    hub = await serve(HUB + f'websocket {{ listen: "127.0.0.1:-1", {of_hub} }}\n')
     leaf = make_server(
         "nats-server",
         'server_name: edge\njetstream { store_dir: "STORE_DIR", domain: edge }\n'
-        f'leafnodes {{ remotes [ {{ url: "{hub.websocket_url}", ignore_discovered_servers: true }} ] }}\n',
+        f'leafnodes {{ remotes [ {{ url: "{scheme}:{hub.websocket_url.partition(":")[2]}", '
+        f"ignore_discovered_servers: true{of_leaf} }} ] }}\n",
     )
     try:
         await leaf.start()
