@@ -30,6 +30,7 @@ OPERATOR = (
     "kUzQ0szQUZDMzdXR1ZXRFEifQ.G80LcvcF5nHG2ikItPKi1VNmwv4JHjJa4qP4E-bkq1nq-MQ3J7-IqIsvNn1LZ0b6ypL591u8U5"
     "AL6GNRRG8aCw"
 )
+ISSUER = "AAXOZWI6XPA5YI2TKHVTECWVBFC3QJNCQXOQWUS4GWT67BKKCFXEAVTJ"
 TRUSTING = f"trusted_keys: [{TRUSTED_KEY}], resolver: MEMORY"
 
 
@@ -151,7 +152,7 @@ SECTIONS: tuple[Section, ...] = (
             Key(
                 "resolver, account_resolver, accounts_resolver",
                 "MEMORY",
-                "where accounts' JWTs are",
+                "where accounts' JWTs are: `MEMORY` or a folder; `URL(…)` is refused, push the accounts instead",
                 "",
                 f"trusted_keys: [{TRUSTED_KEY}]",
                 checked=False,
@@ -228,6 +229,31 @@ SECTIONS: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "`auth_callout`",
+        "accounts { AUTH { users [ { user: s, password: p } ] }, B {} }\n"
+        f"authorization {{ auth_callout {{ issuer: {ISSUER}, account: AUTH, auth_users: [s], %s }} }}",
+        (
+            Key("issuer", ISSUER, "the public key that signs answers"),
+            Key("account, acc", "AUTH", "the account of the service"),
+            Key("auth_users, users", "[s]", "the users who are not asked about"),
+            Key(
+                "xkey, key", "XCHUBRNNW2HSKYSK4WZBJ2TWPJXMSTMCTU6XWXQ22G5G6PRBHAUF76G7", "requests are encrypted for it"
+            ),
+            Key("allowed_accounts", "[B]", "the accounts that the service may let clients into"),
+        ),
+    ),
+    Section(
+        "Who a user in `users` is",
+        "authorization { users [ { %s } ] }",
+        (
+            Key("user, username", "a", "the name", "password: b"),
+            Key("password, pass", "b", "the password, in the clear or hashed by bcrypt", "user: a"),
+            Key(
+                "nkey", "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK", "the public key, without a password"
+            ),
+        ),
+    ),
+    Section(
         "A user in `users`",
         "authorization { users [ { user: a, password: b, %s } ] }",
         (
@@ -244,6 +270,19 @@ SECTIONS: tuple[Section, ...] = (
         "`permissions`",
         "authorization { users [ { user: a, password: b, permissions { %s } } ] }",
         _PERMISSIONS,
+    ),
+    Section(
+        "`publish` and `subscribe`",
+        "authorization { users [ { user: a, password: b, permissions { publish { %s } } } ] }",
+        (Key("allow", "[x]", "these subjects"), Key("deny", "[x]", "not these")),
+    ),
+    Section(
+        "`allow_responses`",
+        "authorization { users [ { user: a, password: b, permissions { allow_responses { %s } } } ] }",
+        (
+            Key("max, max_msgs, max_messages, max_responses", "5", "replies to a message"),
+            Key("expires, expiration, ttl", '"1m"', "how long"),
+        ),
     ),
     Section(
         "An account in `accounts`",
@@ -283,6 +322,45 @@ SECTIONS: tuple[Section, ...] = (
             Key("disk_max_stream_bytes, store_max_stream_bytes", "1MB", "bytes of one stream in files"),
             Key("max_bytes_required, max_stream_bytes, max_bytes", "true", "streams must set `max_bytes`"),
             Key("cluster_traffic", "system", "the account of a cluster's own traffic"),
+        ),
+    ),
+    Section(
+        "`msg_trace`",
+        "accounts { A { msg_trace { %s } } }",
+        (
+            Key("dest", "t", "where traces are sent"),
+            Key("sampling", "50", "the share of messages that are traced", "dest: t"),
+        ),
+    ),
+    Section(
+        "An entry of `mappings`",
+        "mappings { a: [ { %s } ] }",
+        (
+            Key("destination, dest", "b", "the subject that messages go to", "weight: 50"),
+            Key("weight", "50", "the share of messages that go there", "destination: b"),
+            Key("cluster", "x", "only in this cluster", "destination: b, weight: 50"),
+        ),
+    ),
+    Section(
+        "What an entry of `exports` is",
+        "accounts { A { exports [ { %s } ] } }",
+        (Key("stream", "s", "messages"), Key("service", "s", "requests")),
+    ),
+    Section(
+        "`latency`",
+        "accounts { A { exports [ { service: s, latency { %s } } ] } }",
+        (
+            Key("sampling", "50", "the share of requests that are measured", "subject: l"),
+            Key("subject", "l", "where measurements are published"),
+        ),
+    ),
+    Section(
+        "What an entry of `imports` is",
+        "accounts { X { exports [ { stream: s }, { service: s } ] }, A { imports [ { %s } ] } }",
+        (
+            Key("stream", "{ account: X, subject: s }", "messages"),
+            Key("service", "{ account: X, subject: s }", "requests"),
+            Key("prefix", "p", "goes before the subjects of messages", "stream: { account: X, subject: s }"),
         ),
     ),
     Section(
@@ -358,6 +436,29 @@ SECTIONS: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "`batch` of `limits`",
+        "jetstream { store_dir: STORE_DIR, limits { batch { %s } } }",
+        (
+            Key("max_inflight_per_stream", "5", "open batches of a stream"),
+            Key("max_inflight_total", "10", "open batches of the server"),
+            Key("max_msgs", "10", "messages of a batch"),
+            Key("timeout", '"5s"', "how long a batch may pause"),
+        ),
+    ),
+    Section(
+        "`resolver`",
+        f"trusted_keys: [{TRUSTED_KEY}], resolver {{ type: full, dir: STORE_DIR, %s }}",
+        (
+            Key("type", "full", "`full` or `memory`; `cache` is refused", checked=False),
+            Key("dir", "STORE_DIR", "the folder", checked=False),
+            Key("allow_delete", "true", "accounts may be deleted by a request", checked=False),
+            Key("hard_delete", "true", "and their files too", "allow_delete: true", checked=False),
+            Key("limit", "10", "accounts in the folder", checked=False),
+            Key("interval", '"1m"', "how often servers exchange accounts", checked=False),
+            Key("timeout", '"1s"', "how long a look-up may take", checked=False),
+        ),
+    ),
+    Section(
         "`websocket`",
         'websocket { listen: "127.0.0.1:-1", no_tls: true, %s }',
         (
@@ -405,6 +506,19 @@ SECTIONS: tuple[Section, ...] = (
             Key("write_timeout", "close", "what happens then"),
             Key("reconnect, reconnect_delay, reconnect_interval", '"2s"', "before a hub is dialled again"),
             Key("remotes", '[ { url: "nats://127.0.0.1:7422" } ]', "hubs"),
+        ),
+    ),
+    Section(
+        "`authorization` of `leafnodes`",
+        'accounts { A {} }\nleafnodes { listen: "127.0.0.1:-1", authorization { %s } }',
+        (
+            Key("user, username", "a", "the only user", "password: b"),
+            Key("password, pass", "b", "the password", "user: a"),
+            Key("nkey", "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK", "the public key of the only user"),
+            Key("account", "A", "the account of leaf nodes"),
+            Key("users", "[ { user: a, password: b, account: A } ]", "users, each with its account"),
+            Key("timeout", "2", "how long a leaf node may take to authenticate"),
+            Key("proxy_required", "true", "leaf nodes must come through a trusted proxy", checked=False),
         ),
     ),
     Section(
