@@ -214,7 +214,7 @@ class JetStream:
             subject: the subject, in which `{column}` stands for the row's value, or a function of the row as a
                 dictionary. Default: column `subject`.
             key: the column whose value is the message's id: a stream stores such a row once within its window.
-            progress: called with a number of rows each time that so many were taken.
+            progress: called with the number of rows that were taken since the last call.
 
         Raises:
             InvalidOptionError: a column is missing, or a row has no subject or key.

@@ -65,7 +65,7 @@ def letter_headers(origin: AckSubject, subject: str, now_ns: int) -> dict[str, s
 
 
 def error_headers(description: str, traceback: str, bytes_max: int) -> dict[str, str | list[str]]:
-    """Return the headers that describe the error, cut to so many bytes of the header block.
+    """Return the headers that describe the error, cut to `bytes_max` bytes of the header block.
 
     Args:
         description: the error in one line; line breaks become blanks.
@@ -101,13 +101,13 @@ def letter_subject(template: str, stream: str, consumer: str) -> str:
 def replay_id(letters: str, sequence: int, stored_ns: int) -> str:
     """Derive the message id of a replay: one that was cut off before it deleted its letter publishes nothing twice.
 
-    The time the letter was stored tells streams of one name apart that gave the same sequence to different letters.
+    The time the dead letter was stored tells it from one with its sequence in an earlier stream of the same name.
     """
     return f"{replay_prefix(letters)}{sequence}:{stored_ns}"
 
 
 def replay_prefix(letters: str) -> str:
-    """Return what the message ids of a stream's replayed letters begin with."""
+    """Return what the message ids of a stream's replayed dead letters begin with."""
     return f"requeue:{letters}:"
 
 
@@ -117,7 +117,7 @@ def letter_header(headers: Headers, name: str) -> str:
 
 
 def why_left(headers: Headers) -> str:
-    """Return why a message in a stream of letters can't be replayed, for counting; empty when it can."""
+    """Return why a message in a stream of dead letters can't be replayed, for counting; empty when it can."""
     if not letter_header(headers, "Stream"):
         return "no dead letters"
     if letter_header(headers, "Missing") or not letter_header(headers, "Subject"):

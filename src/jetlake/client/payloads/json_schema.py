@@ -107,7 +107,7 @@ def resolved(schema: Json, root: Json) -> Json:
 def json_breach(old: Json, new: Json) -> str:
     """Return why a document of the old schema may not fit the new one; empty when every one does.
 
-    Optional properties that the old schema does not name count as absent, as whoever adds one means it. Where a
+    Optional properties that the old schema does not name count as absent, as intended when one is added. Where a
     keyword's meaning cannot be compared, an unequal one is a breach.
     """
     return _breach(old, new, "$", (old, new), frozenset())

@@ -370,7 +370,7 @@ class ContinuousPull(Receiver):
             loan.look_at = NEVER if due_at < 0 else loan.total + len(self.mailbox.messages) - due_at
             return
         # By bytes every message counts, so each one that is handed out has to be looked at; a thread need not tell
-        # before so many messages of the largest size would have made a pull due.
+        # before the number of messages of the largest size that would make a pull due.
         self.refill_at = _EVERY_MESSAGE
         loan.look_at = loan.handed_out + max(1, (self._buffered_bytes - due_at) // self._largest)
 

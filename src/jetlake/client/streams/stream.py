@@ -194,12 +194,12 @@ class Stream:
         await self._api.call(StreamDeleteReply, "STREAM.DELETE", self.name)
 
     async def purge(self, *, subject: str = "", before: int = 0, keep: int = 0) -> int:
-        """Remove messages: all, or those that the arguments leave.
+        """Remove messages: all, or the ones that the arguments select.
 
         Args:
             subject: only messages whose subject matches.
             before: only messages with a sequence below this one.
-            keep: all but so many of the newest; not together with `before`.
+            keep: how many of the newest messages stay; not together with `before`.
 
         Returns:
             How many were removed.

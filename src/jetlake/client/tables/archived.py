@@ -129,7 +129,7 @@ def _check_description(
     elif lacks_bytes and _DATA_COLUMNS & set(columns) and payload != described["payload"]:
         reason = f"its payloads were decoded as {described['payload']}, not as {payload}"
     elif described.get("start", "earliest") != "earliest":
-        reason = f"it begins at {described['start']}, and what was before that it never had"
+        reason = f"it begins at {described['start']}, and never had the messages before that"
     elif archived and not all(any(is_subset(s.encode(), a) for a in archived) for s in subjects or (">",)):
         reason = f"it holds only {', '.join(described['subjects'])}: name these, or some of them, in option subjects"
     if reason:

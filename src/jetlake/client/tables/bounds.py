@@ -1,6 +1,6 @@
 """Which messages a query's conditions allow to skip: pure, from conditions to sequences, times and subjects.
 
-Whoever asks still applies every condition to the rows; so a message that is skipped here must be certain to fail one,
+The caller still applies every condition to the rows; so a message that is skipped here must be certain to fail one,
 and the bounds may be coarse otherwise.
 """
 

@@ -185,7 +185,7 @@ class DeltaSink(TableSink):
             ) from None
 
     def _require_room(self, needed: int) -> None:
-        """Make sure that the disk takes so many bytes, which are there already, once more.
+        """Make sure that the disk has room for a second copy of this many bytes.
 
         The deltalake package meets a full disk with a panic, whose trace it writes to the terminal.
 

@@ -140,7 +140,7 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
     """Make sure that the stream exists and takes that subject; one that is missing is made for `<name>.>`.
 
     Returns:
-        What was created, for people to read; empty when nothing was.
+        The created stream, for people to read; empty when none was created.
 
     Raises:
         ConfigError: the stream exists and takes other subjects.

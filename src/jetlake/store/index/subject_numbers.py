@@ -42,7 +42,7 @@ class SubjectNumbers:
     def __len__(self) -> int:
         return len(self.ids) if self._packed is None else self._packed.used
 
-    # Names that are packed
+    # Names that are packed: unset slots, which cost the reads of unpacked names nothing (see `log/segment.py`)
 
     if not TYPE_CHECKING:
 

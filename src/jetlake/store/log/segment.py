@@ -173,7 +173,8 @@ class Segment(Block):
         self.packed_sequences = b""
         self._postings: Postings | None = None
 
-    # Parts that can be released
+    # Parts that can be released. A released part is an unset slot, so that a part in memory is read like any other
+    # attribute: properties in the place of the slots made each read take 1.4 to 1.8 times as long (`timeit`).
 
     if not TYPE_CHECKING:
 

@@ -116,7 +116,7 @@ class FunctionArbiter:
         )
 
     async def _call(self, request: ConnectRequest) -> Any:
-        """Call a plain function in a thread; while all are taken, whoever has waited too long is forgotten here."""
+        """Call a plain function in a thread; while all are taken, calls that have waited too long are dropped here."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
