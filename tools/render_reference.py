@@ -170,7 +170,42 @@ def command_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+_SPELLED = {
+    "auth operator add": "auth operator",
+    "auth operator list": "auth ls",
+    "auth account add": "auth account",
+    "auth account edit": "auth account",
+    "auth account ls": "auth ls",
+    "auth account push": "auth push",
+    "auth account keys add": "auth key",
+    "auth user add": "auth user",
+    "auth user ls": "auth ls",
+    "auth nkey verify": "auth nkey check",
+}
+"""Commands of `nats` that have other words here."""
+
+_BY_NSC = "with `nsc`, whose folder `--folder` reads and writes"
 _INSTEAD = {
+    "auth operator info": "`jetlake auth show FILE`",
+    "auth operator edit": _BY_NSC,
+    "auth operator import": "copy the files into the folder",
+    "auth operator generate": "`jetlake auth config`",
+    **dict.fromkeys(("auth operator keys list", "auth operator keys add", "auth operator keys rm"), _BY_NSC),
+    "auth account info": "`jetlake auth show FILE`",
+    "auth account rm": _BY_NSC,
+    "auth account query": _BY_NSC,
+    **{
+        f"auth account {kind} {verb}": _BY_NSC
+        for kind in ("imports", "exports")
+        for verb in ("add", "info", "edit", "ls", "rm")
+    },
+    **dict.fromkeys(("auth account keys info", "auth account keys ls"), "`jetlake auth show FILE`"),
+    "auth account keys rm": _BY_NSC,
+    "auth user info": "`jetlake auth show FILE`",
+    "auth user edit": "`jetlake auth user` again: a user that exists gets a new token",
+    "auth user rm": "`jetlake auth revoke`",
+    "auth user credential": "`jetlake auth user` writes it",
+    **dict.fromkeys(("auth nkey seal", "auth nkey unseal"), "`nats auth nkey` needs no server"),
     "errors edit": "edits the source of nats-server's error codes",
     "errors validate": "checks the source of nats-server's error codes",
     "plugins register": "the command has no plugins",
@@ -180,7 +215,18 @@ _INSTEAD = {
 """What takes the place of a command of `nats` that is not here."""
 
 
+_LIMITS = "`--storage`, `--memory` and `--streams` limit JetStream; for other limits use `nsc`"
 _REASONS = {
+    "auth operator add": _BY_NSC,
+    "auth operator list": "it lists all",
+    "auth account add": _LIMITS,
+    "auth account edit": _LIMITS,
+    "auth account ls": "it lists all",
+    "auth account push": "`jetlake auth show FILE` shows it",
+    "auth account keys add": "`--publish` and `--subscribe` allow subjects; for limits use `nsc`",
+    "auth user add": "`--publish` and `--subscribe` allow subjects; for limits use `nsc`",
+    "auth user ls": "it lists all",
+    "auth nkey gen": "it prints both keys",
     "every command": "no SOCKS proxies, no imported events, no colors in tables",
     "account tls": "Python's TLS does not hand over the stapled answer",
 }
@@ -207,7 +253,9 @@ def _add_comparison(lines: list[str], context: click.Context) -> None:
 
 
 def _comparison(context: click.Context, words: list[str], options: list[str]) -> str:
-    name, found = " ".join(words) or "every command", _found(context, words)
+    name = " ".join(words) or "every command"
+    words = _SPELLED.get(name, name).split() if words else []
+    found = _found(context, words)
     if found is None:
         return f"| `{name}` | not here | {_INSTEAD.get(name, '')} |"
     known = {name for param in found.params for name in (*param.opts, *param.secondary_opts)}

@@ -125,14 +125,17 @@ class Session:
             from jetlake.client.settings.tls_files import tls_from_files
 
             options["tls"] = tls_from_files(target.tls_ca, target.tls_cert, target.tls_key)
-        return await jetlake.connect(
-            target.server.split(",") if target.server else None,
-            context=target.nats or None,
-            name=self._connection_name,
-            connect_timeout=self.timeout_s,
-            reconnect=stay,
-            **{key: value for key, value in options.items() if value is not None},
-        )
+        try:
+            return await jetlake.connect(
+                target.server.split(",") if target.server else None,
+                context=target.nats or None,
+                name=self._connection_name,
+                connect_timeout=self.timeout_s,
+                reconnect=stay,
+                **{key: value for key, value in options.items() if value is not None},
+            )
+        except AuthorizationError as error:
+            raise _LoginRefusedError(str(error), target.shown) from error
 
     async def connect_as(self, credentials: Credentials) -> Client:
         """Return a connection to the same servers as another user: nothing that logs this session in goes along.
@@ -262,7 +265,8 @@ def sentence(error: Exception, session: Session) -> tuple[str, int]:
         case NoServersError():
             text, code = unreachable(error), EXIT_UNREACHABLE
         case AuthorizationError():
-            text = f"login to {session.target.shown} failed: {error}. Use --user and --password, --token or --creds"
+            server = error.server if isinstance(error, _LoginRefusedError) else session.target.shown
+            text = f"login to {server} failed: {error}. Use --user and --password, --token or --creds"
         case ApiError():
             text = refusal(error)
         case ConfigError() | BadSubjectError() | BadHeaderError():
@@ -276,6 +280,14 @@ def sentence(error: Exception, session: Session) -> tuple[str, int]:
         case _:
             text = str(error) or type(error).__name__
     return text, code
+
+
+class _LoginRefusedError(AuthorizationError):
+    """A refused login, of a command that may have logged in to another server before."""
+
+    def __init__(self, text: str, server: str) -> None:
+        super().__init__(text)
+        self.server = server
 
 
 def raise_refused(client: Client) -> None:

@@ -164,6 +164,10 @@ async def test_checks(start, tmp_path, monkeypatch):
     assert (await check("stream --stream ORDERS --msgs-warn 3", 1)).startswith("WARNING ORDERS Warn:3 messages")
     assert "Crit:1 peer of expected 3" in await check("stream --stream ORDERS --peer-expect 3", 2)
     assert "Crit:stream NOPE not found" in await check("stream --stream NOPE", 2)
+    assert "Crit:0 sources of expected 1 to any" in await check("stream --stream ORDERS --min-sources 1", 2)
+    assert "Crit:none.creds: No such file" in await check("credential --credential none.creds", 2)
+    missing = await check(f"server --name NOPE {_AS_SYSTEM}", 2)
+    assert "no answer from server NOPE; these answer: " in missing
     assert "OK:Unprocessed Messages: 3" in await check("consumer --stream ORDERS --consumer W")
     line = "consumer --stream ORDERS --consumer W --unprocessed-critical 3 --last-ack-critical 1m --pinned"
     out = await check(line, 2)

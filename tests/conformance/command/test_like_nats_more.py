@@ -49,6 +49,7 @@ async def test_trace(shell):
     out = await shell.run("trace orders.new hello")
     assert out.startswith('Tracing message route to subject orders.new\n\nClient "jetlake command" cid:')
     assert '--J JetStream action:"stored" stream:"ORDERS" subject:"orders.new"\n' in out
+    assert "\n\nEgress Count:\n\n  JetStream: 1\n" in out
     assert (await shell.json("stream state ORDERS"))["messages"] == 0
     await shell.run("trace orders.new hello --deliver -T -H K:V")
     assert (await shell.json("stream state ORDERS"))["messages"] == 1
@@ -77,6 +78,7 @@ async def test_top_audit_and_cheat(start, tmp_path, monkeypatch):
     assert head.startswith("Host;Cid;Name;") and row.split(";")[2] == "jetlake command"
     assert "jetlake kv put PRICES tea 42\n" in await shell.run("cheat kv")
     assert "kv\n" in await shell.run("cheat --sections")
+    assert "..." not in await shell.run("cheat stream")
     assert "no examples of 'nothing'" in await shell.run("cheat nothing", status=EXIT_USAGE)
     await shell.run(f"cheat kv --save {tmp_path / 'cheats'}")
     assert "jetlake kv put PRICES tea 42\n" in (tmp_path / "cheats" / "kv").read_text()

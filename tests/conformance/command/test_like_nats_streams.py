@@ -122,6 +122,7 @@ async def test_find_by_expression(orders):
 
 async def test_subjects_get_and_view(orders):
     assert await orders.json("stream subjects ORDERS orders.1") == {"orders.1": 1}
+    assert await orders.run("stream subjects ORDERS other.>") == "No subjects in ORDERS that match other.>\n"
     assert await orders.run("stream subjects ORDERS --sort name --reverse --names") == "".join(
         f"orders.{number}\n" for number in (5, 4, 3, 2, 1)
     )

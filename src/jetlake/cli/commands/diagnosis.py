@@ -88,7 +88,8 @@ async def trace(
             click.echo(output.printable(line))
     click.echo("\nLegend: Client: --C Router: --> Gateway: ==> Leafnode: ~~> JetStream: --J Error: --X")
     if counted:
-        output.print_facts("\nEgress Count:", {"": [(kind, number) for kind, number in counted.most_common()]})
+        click.echo()
+        output.print_facts("Egress Count:", {"": [(kind, number) for kind, number in counted.most_common()]})
 
 
 def _trace_lines(event: dict[str, Any], timestamp: bool, counted: Counter[str]) -> list[str]:
@@ -470,10 +471,14 @@ def _save_examples(folder: Path, found: dict[str, list[tuple[str, str]]]) -> Non
             (folder / name).write_text("\n".join(_example(text, line) for text, line in lines))
 
 
+_WHOLE_SENTENCE = 1000
+"""More characters than the first sentence of any help text."""
+
+
 def _examples(ctx: click.Context, made: click.Command) -> Iterator[tuple[str, str]]:
     """Yield what each command does and its example."""
     if getattr(made, "example", ""):
-        yield made.get_short_help_str(100).rstrip("."), str(getattr(made, "example", ""))
+        yield made.get_short_help_str(_WHOLE_SENTENCE).rstrip("."), str(getattr(made, "example", ""))
     if isinstance(made, click.Group):
         for name in made.list_commands(ctx):
             inner = made.get_command(ctx, name)

@@ -109,7 +109,10 @@ async def _outcome(kind: str, item: str, function: Check, session: Session, give
         result.criticals.append(unreachable(error))
     except ApiError as error:
         result.criticals.append(refusal(error))
-    except (JetlakeError, OSError) as error:
+    except OSError as error:
+        text = error.strerror or str(error)
+        result.criticals.append(f"{error.filename}: {text}" if error.filename else text)
+    except JetlakeError as error:
         result.criticals.append(str(error) or type(error).__name__)
     return result
 
@@ -224,7 +227,8 @@ async def _stream_check(session: Session, result: CheckResult, stream: str, **gi
     result.measure("subjects", subjects, wanted["subjects_warn"] or 0, wanted["subjects_critical"] or 0)
     result.judge(output.plural(subjects, "subject"), subjects, wanted["subjects_warn"], wanted["subjects_critical"])
     origins = [info.mirror] if info.mirror else list(info.sources)
-    if info.config.mirror or info.config.sources:
+    # A stream without sources, such as one that lost them by an edit, fails a check that asks for some.
+    if info.config.mirror or info.config.sources or wanted["min_sources"] is not None:
         _judge_count(result, "source", len(origins), wanted["min_sources"], wanted["max_sources"])
     for origin in origins:
         kind = "mirror" if info.mirror else "source"
@@ -493,10 +497,11 @@ async def _server_check(
     **given: int | None,
 ) -> None:
     """Check a server's load and its security settings; for users of the system account."""
-    answers = await ask_servers(session, "VARZ", {"server_name": name})
+    answers = await ask_servers(session, "VARZ")
     found = next((one["data"] for one in answers if one["server"]["name"] == name), None)
     if found is None:
-        result.criticals.append(f"no answer from server {name}")
+        others = ", ".join(sorted(one["server"]["name"] for one in answers)[:10])
+        result.criticals.append(f"no answer from server {name}; these answer: {others}")
         return
     for option, title, value in (
         ("cpu", "CPU", found.get("cpu", 0)),

@@ -742,6 +742,10 @@ async def subjects(
     elif as_json:
         output.print_json(held)
     else:
+        if not held:
+            only = pattern or option or ">"
+            click.echo(f"No subjects in {name}" + (f" that match {only}" if only != ">" else ""))
+            return
         rows = [[subject, output.count(number)] for subject, number in held.items()]
         title = f"{output.plural(len(held), 'subject')} in {name}"
         output.print_table(title, ["Subject", "Messages"], rows, numbers=[1])

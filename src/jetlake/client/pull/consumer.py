@@ -64,7 +64,8 @@ class Consumer:
         if info.config.is_push:
             raise InvalidOptionError(
                 f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
-                "use js.subscribe with bind, or create a pull consumer"
+                f"read it by js.subscribe with bind or `jetlake consumer sub {info.stream_name} {info.name}`, "
+                "or create a pull consumer"
             )
         self._api = api
         self.stream_name = info.stream_name

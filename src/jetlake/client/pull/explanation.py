@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
@@ -117,11 +118,16 @@ def _named(info: ConsumerInfo, pending: Iterable[PendingMessage] | None, *states
     found = [message for message in pending if message.state in states]
     if not found:
         return ""
+    # Messages of one fetch share their deliveries and deadline, which are said once.
     shown = (
-        f"{one.sequence} (delivery {one.deliveries}, {one.state.replace('_', ' ')} until {one.due[:19]}Z)"
-        for one in found[:_SHOWN]
+        f"{', '.join(str(one.sequence) for one in same)} ({note})" for note, same in groupby(found[:_SHOWN], key=_note)
     )
-    return f": sequence {', '.join(shown)}{' …' if len(found) > _SHOWN else ''}"
+    return f": sequence{'' if len(found) == 1 else 's'} {', '.join(shown)}{' …' if len(found) > _SHOWN else ''}"
+
+
+def _note(message: PendingMessage) -> str:
+    due = f"{message.due[:10]} {message.due[11:19]} UTC"
+    return f"delivery {message.deliveries}, {message.state.replace('_', ' ')} until {due}"
 
 
 def _messages(number: int) -> str:
