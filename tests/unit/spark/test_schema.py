@@ -220,13 +220,31 @@ def test_variants():
     assert read == ['{"a":[1,null]}', "7"]
 
 
+def record(fields):
+    return f'{{"type": "record", "name": "R", "namespace": "shop", "fields": [{fields}]}}'
+
+
+def test_avro_names_are_found_by_their_full_name_too():
+    inner = '{"type": "record", "name": "I", "fields": [{"name": "n", "type": "int"}]}'
+    fields = f'{{"name": "a", "type": {inner}}}, {{"name": "b", "type": "I"}}, {{"name": "c", "type": "shop.I"}}'
+    kind = "struct<`n`: int>"
+    assert avro_struct_ddl(record(fields)) == f"struct<`a`: {kind}, `b`: {kind}, `c`: {kind}>"
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
         ("{", "no JSON"),
         ('"long"', "must describe a record"),
-        ('{"type": "record", "name": "R", "fields": [{"name": "x", "type": ["int", "string"]}]}', "union"),
-        ('{"type": "record", "name": "R", "fields": [{"name": "x", "type": "R"}]}', "recursive"),
+        ('{"type": "record", "name": "R", "fields": []}', "the record of value has no fields"),
+        (record('{"name": "x", "type": ["int", "string"]}'), "union"),
+        (record('{"name": "x", "type": "R"}'), "recursive"),
+        (record('{"name": "x", "type": "null"}'), "value.x is always null"),
+        (record('{"name": "x", "type": ["null"]}'), "value.x is always null"),
+        (record('{"name": "x", "type": "int"}, {"name": "x", "type": "int"}'), "two fields of one name"),
+        (record('{"name": "x", "type": {"type": "record", "name": "I", "fields": []}}'), "value.x has no fields"),
+        (record('{"name": "x", "type": {"type": "bytes", "logicalType": "decimal"}}'), "with no digits"),
+        (record('{"name": "x", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}'), "39 digits"),
     ],
 )
 def test_avro_schemas_that_spark_has_no_type_for(schema, reason):

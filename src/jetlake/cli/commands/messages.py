@@ -166,13 +166,13 @@ async def pub(
 async def _publish_file(session: Session, file: str, subject: str, key: str, *, is_quiet: bool, as_json: bool) -> None:
     """Publish the rows of a file."""
     try:
-        from jetlake.client.tables.row_messages import file_rows
+        from jetlake.client.tables.row_messages import count_rows, file_rows
     except ImportError:
         raise ConfigError("--from needs pyarrow: install jetlake[arrow]") from None
     rows = file_rows(file)
+    total = count_rows(rows, file)
     async with await session.connect() as client:
         js = session.jetstream_of(client)
-        total = rows.count_rows()
         with output.Bar("Publishing", total, is_shown=total >= _BAR_MIN and not is_quiet) as bar:
             done = await js.publish_table(rows, subject=subject, key=key, progress=bar.advance)
     if not is_quiet:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional, Protocol
 import msgspec
 import pyarrow as pa
 
-from jetlake.client.payloads.avro import avro_json, avro_reader
+from jetlake.client.payloads.avro import avro_reader, parse_avro
 from jetlake.errors import ConfigError
 
 Convert = Callable[[Any], Any]
@@ -289,6 +289,7 @@ _AVRO_PLAIN = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
+_DECIMAL_DIGITS_MAX = 38
 _AVRO_LOGICAL = {
     "date": pa.date32(),
     "timestamp-millis": _UTC,
@@ -320,7 +321,8 @@ def avro_type(schema_json: str) -> pa.StructType:
     Raises:
         ConfigError: it is no Avro schema of a record, or holds something that a column has no type for.
     """
-    schema = avro_json(schema_json)
+    # Parsed, every name is a full one.
+    schema = parse_avro(schema_json, "the schema")
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema must describe a record")
     return _arrow_type(schema, "value", {})
@@ -329,17 +331,21 @@ def avro_type(schema_json: str) -> pa.StructType:
 def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.DataType:
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
+        if not branches:
+            raise ConfigError(f"the Avro schema: {path} is always null, for which a column has no type")
         if len(branches) != 1:
             raise ConfigError(f"the Avro schema: {path} is a union of several types, for which a column has no type")
         return _arrow_type(branches[0], path, named)
     if isinstance(schema, str):
         kind = named.get(schema) or _AVRO_PLAIN.get(schema)
+        if schema == "null":
+            return _arrow_type([], path, named)
         if kind is None:
             raise ConfigError(f"the Avro schema: {path} has the unknown type {schema!r} (recursive types have none)")
         return kind
     logical = schema.get("logicalType")
     if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        return _decimal_type(schema, path)
     if logical in _AVRO_LOGICAL:
         return _AVRO_LOGICAL[logical]
     match schema.get("type"):
@@ -348,6 +354,10 @@ def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.Dat
                 (field["name"], _arrow_type(field["type"], f"{path}.{field['name']}", named))
                 for field in schema["fields"]
             ]
+            if len({name for name, _ in fields}) < len(fields):
+                raise ConfigError(f"the Avro schema: the record of {path} has two fields of one name")
+            if not fields:
+                raise ConfigError(f"the Avro schema: the record of {path} has no fields, for which a column has no type")
             kind = pa.struct(fields)
         case "array":
             return pa.list_(_arrow_type(schema["items"], f"{path}[]", named))
@@ -357,6 +367,14 @@ def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.Dat
             kind = _arrow_type(inner, path, named)
     if "name" in schema:
         named[schema["name"]] = kind
-        if "namespace" in schema:
-            named[f"{schema['namespace']}.{schema['name']}"] = kind
     return kind
+
+
+def _decimal_type(schema: Any, path: str) -> pa.DataType:
+    precision, scale = schema.get("precision", 0), schema.get("scale", 0)
+    if not 0 < precision <= _DECIMAL_DIGITS_MAX:
+        raise ConfigError(
+            f"the Avro schema: {path} is a decimal with {precision or 'no'} digits; a column has 1 to "
+            f"{_DECIMAL_DIGITS_MAX}"
+        )
+    return pa.decimal128(precision, scale)

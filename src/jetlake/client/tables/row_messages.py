@@ -26,7 +26,7 @@ def row_batches(table: Any) -> Iterator[pa.RecordBatch]:
         InvalidOptionError: it is none of them.
     """
     if hasattr(table, "scanner"):
-        return iter(table.scanner(batch_size=_ROWS_MAX).to_reader())
+        return _read(table.scanner(batch_size=_ROWS_MAX).to_reader())
     if hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__"):
         table = table.collect()
     try:
@@ -35,7 +35,27 @@ def row_batches(table: Any) -> Iterator[pa.RecordBatch]:
         raise InvalidOptionError(
             f"{type(table).__name__} is no table: give one of pyarrow, polars, pandas or DuckDB, or record batches"
         ) from None
-    return iter(reader)
+    except pa.ArrowException as error:
+        raise InvalidOptionError(f"the table has a column that Arrow has no type for: {error}") from None
+    return _read(reader)
+
+
+def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a reader.
+
+    Raises:
+        InvalidOptionError: the table can't be read to its end; tells how far.
+    """
+    taken = 0
+    while True:
+        try:
+            batch = next(reader, None)
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidOptionError(f"the table can't be read behind its first {taken} rows: {error}") from None
+        if batch is None:
+            return
+        yield batch
+        taken += len(batch)
 
 
 def file_rows(path: str) -> Any:
@@ -54,8 +74,20 @@ def file_rows(path: str) -> Any:
         raise ConfigError(f"{path} has no known format: its name ends with none of {', '.join(_FILES)}")
     try:
         return dataset.dataset(path, format=kind)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path} can't be read as {kind}: {error}") from None
+
+
+def count_rows(rows: Any, path: str) -> int:
+    """Return how many rows `file_rows` has found in a file.
+
+    Raises:
+        ConfigError: the file is broken.
+    """
+    try:
+        return int(rows.count_rows())
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path} can't be read: {error}") from None
 
 
 def row_messages(
@@ -98,7 +130,7 @@ def row_messages(
                         raise InvalidOptionError(f"row {number} of the table has no {key}, which is its key")
                     options["msg_id"] = str(row[key])
                 if headers and row[headers]:
-                    options["headers"] = _headers(row[headers])
+                    options["headers"] = _headers(row[headers], number)
                 text = make_subject(row)
                 if not text:
                     raise InvalidOptionError(f"row {number} of the table has no subject")
@@ -121,8 +153,12 @@ def _json_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return pa.struct([field.with_type(_json_type(field.type)) for field in fields])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_json_type(kind.value_type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = kind.value_field.with_type(_json_type(kind.value_type))
+        return kind if inner.type == kind.value_type else pa.large_list(inner)
+    if pa.types.is_dictionary(kind):
+        inner = _json_type(kind.value_type)
+        return kind if inner == kind.value_type else inner
     if pa.types.is_map(kind):
         return pa.map_(_json_type(kind.key_type), _json_type(kind.item_type))
     return kind
@@ -144,7 +180,7 @@ def _python_rows(rows: pa.RecordBatch, first: int) -> list[dict[str, Any]]:
     maps = "strict" if any(_has_maps(column.type) for column in rows.schema) else None
     try:
         found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts=maps)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, OverflowError) as error:
         raise InvalidOptionError(
             f"rows {first} to {first + len(rows) - 1} of the table can't be messages: {error}"
         ) from None
@@ -186,5 +222,8 @@ def _payload(row: Row, has_data: bool) -> bytes:
     return data if data is not None else b""
 
 
-def _headers(pairs: Any) -> dict[str, Any]:
-    return dict(pairs.items() if isinstance(pairs, Mapping) else pairs)
+def _headers(pairs: Any, number: int) -> dict[str, Any]:
+    try:
+        return dict(pairs)
+    except (TypeError, ValueError):
+        raise InvalidOptionError(f"row {number} of the table has headers that are no map: {pairs!r:.100}") from None

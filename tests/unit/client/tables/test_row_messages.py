@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from jetlake.client.tables.row_messages import file_rows, row_messages
+from jetlake.client.tables.row_messages import count_rows, file_rows, row_messages
 from jetlake.errors import ConfigError, InvalidOptionError
 
 ROWS = {"id": [1, 2], "country": ["de", "fr"], "price": [1.5, None]}
@@ -62,6 +62,11 @@ def test_times_with_nanoseconds_have_microseconds_in_json():
     ((_, payload, _),) = row_messages(rows, "t")
     text = "2026-01-01T00:00:00.123456Z"
     assert json.loads(payload) == {"time": text, "took": "PT1S", "nested": {"at": [text]}}
+    times = pa.array([time], pa.timestamp("ns", "UTC"))
+    lists = [pa.array([[time]], kind(times.type)) for kind in (pa.large_list, lambda kind: pa.list_(kind, 1))]
+    rows = pa.table([times.dictionary_encode(), *lists], ["coded", "large", "fixed"])
+    ((_, payload, _),) = row_messages(rows, "t")
+    assert json.loads(payload) == {"coded": text, "large": [text], "fixed": [text]}
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,13 @@ def test_times_with_nanoseconds_have_microseconds_in_json():
             {"subject": "a"},
             "rows 0 to 0 of the table can't be messages: .*a",
         ),
+        (
+            pa.table({"x": pa.array([1 << 62], pa.timestamp("us"))}),
+            {"subject": "a"},
+            "rows 0 to 0 of the table can't be messages: date value out of range",
+        ),
+        (pa.table({"data": ["x"], "headers": ["a"]}), {"subject": "a"}, "row 0 of the table has headers that are no"),
+        (pandas.DataFrame({"x": [{"y": 1}, 3]}), {"subject": "a"}, "a column that Arrow has no type for"),
     ],
 )
 def test_a_table_that_makes_no_messages(table, arguments, complaint):
@@ -91,9 +103,20 @@ def test_files(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
     (tmp_path / "c.csv").write_text("id,name\n1,x\n")
     (tmp_path / "d.parquet").write_text("no parquet")
-    counts = [file_rows(str(tmp_path / name)).count_rows() for name in ("a.parquet", "b.jsonl", "c.csv")]
-    assert counts == [2, 2, 1]
+    names = [str(tmp_path / name) for name in ("a.parquet", "b.jsonl", "c.csv")]
+    assert [count_rows(file_rows(name), name) for name in names] == [2, 2, 1]
     for name, complaint in (("none.csv", "no file"), ("e.txt", "no known format"), ("d.parquet", "can't be read")):
         (tmp_path / "e.txt").write_text("")
         with pytest.raises(ConfigError, match=complaint):
             file_rows(str(tmp_path / name)).count_rows()
+
+
+def test_a_file_that_breaks_off_is_told_with_what_was_read(tmp_path):
+    file = tmp_path / "a.csv"
+    # Types are found in the first block, and the wrong line is in a later one.
+    file.write_text("id,name\n" + 200_000 * "1,long\n" + "one,x\n")
+    with pytest.raises(InvalidOptionError, match=r"can't be read behind its first \d+ rows: .*invalid value 'one'"):
+        list(row_messages(file_rows(str(file)), "t"))
+    file.write_text("id,name\n" + 200_000 * "1,long\n" + "1,x,y\n")
+    with pytest.raises(ConfigError, match=r"a.csv can't be read: .*Expected 2 columns, got 3"):
+        count_rows(file_rows(str(file)), str(file))
