@@ -180,12 +180,12 @@ def iceberg_schema(columns: pa.Schema) -> Any:
         ConfigError: Iceberg has no type for one.
     """
     import pyarrow as pa
-    from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
 
     widened = pa.schema([column.with_type(_widened(column.type)) for column in columns])
     try:
         return visit_pyarrow(widened, _ConvertToIcebergWithoutIDs())
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
         raise ConfigError(f"a column can't be stored in an Iceberg table: {first_line(error)}") from None
 
 

@@ -202,7 +202,7 @@ def avro_struct_ddl(schema_json: str) -> str:
 def ddl_of(kind: pa.DataType) -> str:
     """Return a type of Arrow in Spark's DDL."""
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'`{field.name}`: {ddl_of(field.type)}' for field in fields_of(kind))}>"
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {ddl_of(field.type)}' for field in fields_of(kind))}>"
     if pa.types.is_list(kind):
         return f"array<{ddl_of(kind.value_type)}>"
     if pa.types.is_map(kind):
@@ -210,6 +210,10 @@ def ddl_of(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _DDL[kind]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def types_in(kind: DataType) -> Iterator[DataType]:

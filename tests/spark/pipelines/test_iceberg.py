@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import replace
 
@@ -196,8 +197,8 @@ def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
         run_on(server, archive("id string, price float"))
     with pytest.raises(ConfigError, match="archive with keep_raw"):
         run_on(server, archive(first, keep_raw=True))
-    admin.publish([("A.x", order(1 << 40, tags=["new"]))])
-    last = archive("tags array<string>, id bigint, price double")
+    admin.publish([("A.x", order(1 << 40, tags=["new"], at="2026-01-01T02:00:00+02:00"))])
+    last = archive("tags array<string>, id bigint, price double, at timestamp")
     # It breaks off behind the table's change, and the batch is written with the schema before: nothing is narrower.
     with monkeypatch.context() as patched:
         patched.setattr(Archive, "_note_schema", broken)
@@ -221,9 +222,10 @@ def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
         rows, rejects = (reads[format_name](str(path)).to_pylist() for path in (lake, f"{lake}_rejects"))
     rows.sort(key=lambda row: row["sequence"])
     rejects.sort(key=lambda row: row["sequence"])
-    assert rows[3]["value"] == {"id": 3, "price": 0.75, "tags": None}
-    assert rows[-2]["value"] == {"id": 1 << 40, "price": (1 << 40) / 4, "tags": ["new"]}
-    assert rows[-1]["value"] == {"id": 7, "price": 1.75, "tags": ["late"]}
+    assert rows[3]["value"] == {"id": 3, "price": 0.75, "tags": None, "at": None}
+    at = datetime.datetime(2026, 1, 1, tzinfo=None if format_name == "parquet" else datetime.UTC)
+    assert rows[-2]["value"] == {"id": 1 << 40, "price": (1 << 40) / 4, "tags": ["new"], "at": at}
+    assert rows[-1]["value"] == {"id": 7, "price": 1.75, "tags": ["late"], "at": None}
     assert len(rows) == 22
     assert "data" not in rows[0]
     assert [(row["sequence"], row["data"]) for row in rejects] == [(21, b"{broken"), (22, b'{"id": "text"}')]
@@ -283,7 +285,7 @@ def merged(spark):
     def read(path):
         frame = spark.read.parquet(path)
         if "value" in frame.columns:
-            value = "id bigint, price double, tags array<string>"
+            value = "id bigint, price double, tags array<string>, at timestamp_ntz"
             schema = f"sequence bigint, stream string, value struct<{value}>"
             return spark.read.schema(schema).parquet(path).toArrow()
         return frame.toArrow()
@@ -306,3 +308,19 @@ def test_fields_are_found_in_the_messages(spark, server_of, run_on, tmp_path):
     rows = table_of(lake, "lake.a").scan(row_filter="sequence = 6").to_arrow().to_pylist()
     assert rows[0]["value"] == {"id": 6, "price": 1.5, "customer": None}
     assert rows[0]["data"] == order(6, more=True)
+
+
+def test_fields_that_no_payload_or_file_can_have(spark, server_of, run_on, tmp_path):
+    server = server_of("embedded")
+    server.admin().create_stream("A")
+    for schema, complaint in (
+        ("id nonsense", "'id nonsense' is no list of fields, .*NONSENSE"),
+        ("id int, ", "is no list of fields"),
+        ("id int, a struct<x: int, X: int>", "fields x and X, whose columns would have one name"),
+        ("id interval day", "value.id is duration.*, which cannot be read from JSON"),
+        ("id map<int, string>", "value.id is map.*, which cannot be read from JSON"),
+        ("id time", "can't be stored in an Iceberg table: Column 'id' has an unsupported type"),
+    ):
+        archive = Archive("A", str(tmp_path / "lake" / "a"), "iceberg", payload=TypedPayload("json", schema))
+        with pytest.raises(ConfigError, match=complaint):
+            run_on(server, archive)

@@ -357,7 +357,7 @@ def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.Dat
             if len({name for name, _ in fields}) < len(fields):
                 raise ConfigError(f"the Avro schema: the record of {path} has two fields of one name")
             if not fields:
-                raise ConfigError(f"the Avro schema: the record of {path} has no fields, for which a column has no type")
+                raise ConfigError(f"the Avro schema: the record of {path} has no fields, and no column either")
             kind = pa.struct(fields)
         case "array":
             return pa.list_(_arrow_type(schema["items"], f"{path}[]", named))

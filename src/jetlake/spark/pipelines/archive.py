@@ -266,6 +266,8 @@ class Archive:
                 payload, schema=known_ddl or inferred_ddl(run.settings.connection_options, self.stream, self.subjects)
             )
             run.facts["fields of value"] = payload.schema
+        if payload.ddl != known_ddl:
+            payload.check_fields(self.stream)
         if known_ddl:
             check_growth(known_ddl, payload.ddl, f"archive {self.target}")
         return payload

@@ -125,8 +125,9 @@ def staged_rows(path: str, note: Mapping[str, Any]) -> pa.RecordBatchReader:
     """Return the rows that `stage_parquet` wrote, a few at a time."""
     store, root = open_file_system(path)
     filled = [f"{root}/{name}" for name in note["files"]]
-    fields = _open(store, filled[0]).schema_arrow
-    schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
+    written = _open(store, filled[0])
+    leaves = (written.schema.column(index).physical_type for index in range(len(written.schema)))
+    schema = pa.schema([field.with_type(_in_utc(field.type, leaves)) for field in written.schema_arrow])
 
     def read() -> Iterator[pa.RecordBatch]:
         for name in filled:
@@ -143,5 +144,21 @@ def _open(store: fs.FileSystem, path: str) -> parquet.ParquetFile:
     )
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+def _in_utc(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """Return a type in which times of Spark's `timestamp` are in UTC, at any depth; `timestamp_ntz` has no zone.
+
+    Args:
+        leaves: the types in the file of all values that are no struct, list or map, in their order: Spark writes the
+            former as INT96, of which Arrow does not say that it is UTC.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_in_utc(kind.field(index), leaves) for index in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_field_in_utc(kind.value_field, leaves))
+    if pa.types.is_map(kind):
+        return pa.map_(_field_in_utc(kind.key_field, leaves), _field_in_utc(kind.item_field, leaves))
+    return pa.timestamp("us", "UTC") if next(leaves) == "INT96" else kind
+
+
+def _field_in_utc(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
+    return field.with_type(_in_utc(field.type, leaves))

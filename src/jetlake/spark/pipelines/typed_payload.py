@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
-from jetlake.client.tables.decoding import infer_json_type
+from jetlake.client.tables.decoding import JsonDecoder, infer_json_type
 from jetlake.client.tables.protobuf import protobuf_type
 from jetlake.client.tables.stored_schemas import is_stored, json_schema_type, stored_schema
 from jetlake.client.tables.stream_api import Link
 from jetlake.client.tables.stream_table import read_stream
 from jetlake.client.tables.table_options import table_options
 from jetlake.errors import ConfigError
+from jetlake.lake.catalogs import first_line
 from jetlake.spark.schema import avro_struct_ddl, ddl_of
 
 if TYPE_CHECKING:
@@ -90,8 +93,29 @@ class TypedPayload:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The type of `value`. Needs a Spark session, which reads the DDL."""
-        return to_arrow_type(StructType.fromDDL(self.ddl), timezone="UTC")
+        """The type of `value`. Needs a Spark session, which reads the DDL.
+
+        Raises:
+            ConfigError: the DDL is wrong.
+        """
+        try:
+            return to_arrow_type(StructType.fromDDL(self.ddl), timezone="UTC")
+        except PySparkException as error:
+            raise ConfigError(
+                f"the schema {self.ddl!r:.200} is no list of fields, such as 'id bigint, price double': "
+                f"{first_line(error)}"
+            ) from None
+
+    def check_fields(self, stream: str) -> None:
+        """Check that payloads can be read into these fields, and that files take them, before anything is written.
+
+        Raises:
+            ConfigError: not so.
+        """
+        kind = self.arrow_type
+        check_names(kind, f"payloads of stream {stream}")
+        if self.format == "json":
+            JsonDecoder(kind)
 
     def columns(self) -> str:
         """Return the columns that a read of the source has in place of `data`, as DDL."""
@@ -121,6 +145,8 @@ def typed_payload(format_name: str, schema: str = "", message: str = "", *, keep
     """
     try:
         is_file = bool(schema) and Path(schema).is_file()
+        if not is_file and _names_a_file(format_name, schema):
+            raise ConfigError(f"there is no file {schema} with the schema")
         if is_file and format_name == "protobuf":
             schema = base64.b64encode(Path(schema).read_bytes()).decode()
         elif is_file:
@@ -128,6 +154,15 @@ def typed_payload(format_name: str, schema: str = "", message: str = "", *, keep
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read the schema {schema}: {error}") from None
     return TypedPayload(format_name, schema, message, keep_raw)
+
+
+def _names_a_file(format_name: str, schema: str) -> bool:
+    """Return whether a text can be no schema itself: DDL has a blank or colon, JSON a quotation mark, Base64 no dot."""
+    if is_stored(schema) or not schema:
+        return False
+    if format_name == "json":
+        return not re.search(r"[\s:]", schema)
+    return '"' not in schema if format_name == "avro" else "." in schema
 
 
 def inferred_ddl(link: Link, stream: str, subjects: tuple[str, ...]) -> str:
@@ -151,7 +186,6 @@ def inferred_ddl(link: Link, stream: str, subjects: tuple[str, ...]) -> str:
     fields = _filled(infer_json_type(pa.concat_arrays(taken)[:_INFERRED_FROM]))
     if fields is None:
         raise ConfigError(f"the payloads of stream {stream} have no fields yet: give them with --schema")
-    _check_names(fields, stream)
     return _inner(ddl_of(fields))
 
 
@@ -169,29 +203,28 @@ def _filled(kind: pa.DataType) -> pa.DataType | None:
     return kind
 
 
-def _check_names(kind: pa.DataType, stream: str) -> None:
-    """Check that the names that were found can be columns.
+def check_names(kind: pa.DataType, what: str) -> None:
+    """Check that the names of fields can be columns, at any depth; Spark and Delta do not tell `id` from `ID`.
 
     Raises:
-        ConfigError: a name is empty, or differs from another one only in case.
+        ConfigError: a name is empty, or differs from another one of its struct at most in case.
     """
     import pyarrow as pa
 
-    if pa.types.is_list(kind):
-        _check_names(kind.value_type, stream)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        check_names(kind.value_type if pa.types.is_list(kind) else kind.item_type, what)
     if not pa.types.is_struct(kind):
         return
     known: dict[str, str] = {}
     for field in (kind.field(index) for index in range(kind.num_fields)):
-        other = known.setdefault(field.name.lower(), field.name)
-        if other != field.name or not field.name:
-            what = (
-                f"the fields {other} and {field.name}, whose columns would have one name"
-                if field.name
-                else "a field without a name"
+        other = known.get(field.name.lower())
+        if other is not None or not field.name:
+            fields = f"the fields {other} and {field.name}, whose columns would have one name"
+            raise ConfigError(
+                f"{what} have {fields if field.name else 'a field without a name'}: choose the fields with --schema"
             )
-            raise ConfigError(f"payloads of stream {stream} have {what}: choose the fields with --schema")
-        _check_names(field.type, stream)
+        known[field.name.lower()] = field.name
+        check_names(field.type, what)
 
 
 def check_growth(known_ddl: str, wanted_ddl: str, what: str) -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import datetime
+
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from jetlake.spark.pipelines.delta_sink import held_versions, widest
+from jetlake.spark.pipelines.folder_sink import STAGING
+from jetlake.spark.pipelines.table_sink import staged_rows
 
 KNOWN = {"version": 3, "timestamp": 1000, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
 
@@ -71,3 +76,24 @@ def test_which_types_become_wider():
     assert widest(WIDE, NARROW) == WIDE
     maps = [pa.map_(pa.string(), pa.decimal128(precision, 2)) for precision in (5, 7)]
     assert widest(*maps) == maps[1] == widest(*reversed(maps))
+
+
+@pytest.mark.parametrize(("of_spark", "zone"), [(True, "UTC"), (False, None)])
+def test_times_are_in_utc_at_any_depth_unless_they_have_no_zone(tmp_path, of_spark, zone):
+    """Spark writes `timestamp` as INT96, which says nothing of a zone, and `timestamp_ntz` as INT64."""
+
+    def value_type(time):
+        inside = [("name", pa.string()), ("at", time), ("all", pa.list_(time)), ("by", pa.map_(pa.string(), time))]
+        return pa.struct(inside)
+
+    time = datetime.datetime(1, 1, 1)
+    value = {"name": "n", "at": time, "all": [time, None], "by": [("k", time)]}
+    rows = pa.table({"time": pa.array([time]), "value": pa.array([value], value_type(pa.timestamp("us")))})
+    (tmp_path / STAGING).mkdir(parents=True)
+    pyarrow.parquet.write_table(rows, tmp_path / STAGING / "a.parquet", use_deprecated_int96_timestamps=of_spark)
+    found = staged_rows(str(tmp_path), {"files": {f"{STAGING}/a.parquet": 0}}).read_all()
+    kind = pa.timestamp("us", zone)
+    assert [field.type for field in found.schema] == [kind, value_type(kind)]
+    told = time.replace(tzinfo=datetime.UTC) if zone else time
+    wanted = {"name": "n", "at": told, "all": [told, None], "by": [("k", told)]}
+    assert found.to_pylist() == [{"time": told, "value": wanted}]

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive import Archive
-from jetlake.spark.pipelines.typed_payload import TypedPayload, _check_names, _filled, breach, typed_payload
+from jetlake.spark.pipelines.typed_payload import TypedPayload, _filled, breach, check_names, typed_payload
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
@@ -68,6 +68,11 @@ def test_a_schema_is_typed_or_in_a_file(tmp_path):
     assert (base64.b64decode(payload.schema), payload.message) == (b"\xff", "shop.Order")
     with pytest.raises(ConfigError, match="no descriptor set"):
         _ = payload.ddl
+    for given in (("json", "orders.ddl"), ("avro", "orders.avsc"), ("protobuf", "orders.pb")):
+        with pytest.raises(ConfigError, match=f"there is no file {given[1]}"):
+            typed_payload(*given)
+    for given in (("json", "id:int"), ("json", "bucket:orders.>"), ("avro", '"long"'), ("protobuf", "Q2c/PQ==")):
+        assert typed_payload(*given).schema == given[1]
     for given, complaint in ((("avro", ""), "needs --schema"), (("xml", "x"), "no format of payloads")):
         with pytest.raises(ConfigError, match=complaint):
             TypedPayload(*given)
@@ -107,5 +112,5 @@ def test_objects_without_fields_are_no_columns(found, columns):
     ],
 )
 def test_names_that_are_no_columns(found, reason):
-    with pytest.raises(ConfigError, match=f"payloads of stream A have {reason}"):
-        _check_names(found, "A")
+    with pytest.raises(ConfigError, match=f"payloads have {reason}"):
+        check_names(found, "payloads")
