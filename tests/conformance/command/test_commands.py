@@ -501,6 +501,22 @@ async def test_backup_and_restore(shell, tmp_path):
     assert (await shell.json(f"stream backup COPY {tmp_path}/c --no-consumers"))["messages"] == 3
 
 
+async def test_a_restore_names_what_its_backup_lacks(shell, tmp_path):
+    await shell.run("stream add ORDERS --subjects 'orders.>'")
+    for number in range(3):
+        await shell.run(f"pub orders.{number} hello -J")
+    await shell.run(f"stream backup ORDERS {tmp_path}/all/ORDERS")
+    meta = tmp_path / "all" / "ORDERS" / "backup.json"
+    counted = json.loads(meta.read_text())
+    counted["state"]["messages"] = 5
+    meta.write_text(json.dumps(counted))
+    for line in (f"stream restore {meta.parent}", f"account restore {tmp_path}/all"):
+        await shell.run("stream rm ORDERS --force")
+        said = await shell.run(line)
+        assert "Restored " in said
+        assert "warning: stream ORDERS was restored without 2 messages that the backup counts" in said
+
+
 async def test_mirrors_and_sources(shell):
     await shell.run("stream add O --subjects o.*")
     await shell.run("pub o.1 hello")

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.commands.stream import warn_of_missing
 from jetlake.cli.contexts import plain
 from jetlake.cli.session import EXIT_FAILED, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
@@ -190,7 +191,8 @@ async def restore(session: Session, folder: str, cluster: str | None, tags: tupl
             fail(f"streams exist already: {', '.join(sorted(known))}; nothing was restored")
         for path in folders:
             with output.Bar(f"Restoring {path.name}", 0) as bar:
-                await js.restore(path, None, progress=bar.show, **options)
+                restored = await js.restore(path, None, progress=bar.show, **options)
+            warn_of_missing(path, restored.cached_info)
     names = [path.name for path in folders]
     output.tell(f"Restored {output.plural(len(names), 'stream')}: {', '.join(names)}", {"streams": names}, as_json)
 

@@ -173,6 +173,15 @@ def open_backup(source: BackupSource) -> tuple[BinaryIO, StreamRestoreRequest | 
         raise BackupError(f"{folder / _META} can't be read: {error}") from error
 
 
+def count_missing(folder: str | os.PathLike[str], restored: StreamInfo) -> int:
+    """Return how many messages the file beside an archive counts that the restored stream does not hold.
+
+    Servers restore a backup that lacks messages: they may have been removed while it was made, or by limits since.
+    """
+    counted = decode(StreamRestoreRequest, (Path(folder) / _META).read_bytes()).state.messages
+    return max(counted - restored.state.messages, 0)
+
+
 async def restore(
     api: ApiCaller, archive: BinaryIO, config: StreamConfig, state: StreamState, progress: Progress | None
 ) -> StreamInfo:
