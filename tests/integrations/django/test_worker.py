@@ -16,14 +16,14 @@ from django.conf import settings
 settings.configure(
     INSTALLED_APPS=["jetlake.integrations.django"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-    JETLAKE={"servers": sys.argv[2]},
+    JETLAKE={"server" if sys.argv[1] == "wrong" else "servers": sys.argv[2]},
 )
 django.setup()
 
 from django.core.management import call_command
 from jetlake.integrations.django import worker
 
-if sys.argv[1] == "work":
+if sys.argv[1] != "nothing":
     @worker("JOBS", "workers", max_messages=2, retries=2, backoff=0.01)
     def work(message):
         print("begun", message.payload.decode(), message.metadata.delivered, flush=True)
@@ -102,6 +102,7 @@ def test_what_cannot_work_is_said(server, start):
     for what, complaint in [
         ("work", "there is no consumer 'workers' of stream 'JOBS': create it first"),
         ("nothing", "no function is marked with @worker"),
+        ("wrong", "CommandError: the setting JETLAKE has options of jetlake.connect: server is one in this process"),
     ]:
         worker = start(what)
         _, errors = worker.communicate()

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import close_old_connections
 from django.utils.module_loading import autodiscover_modules
@@ -29,7 +30,7 @@ class Command(BaseCommand):
         """Run the workers.
 
         Raises:
-            CommandError: there is no worker or consumer, or a read ended by itself.
+            CommandError: there is no worker or consumer, the setting JETLAKE makes no sense, or a read ended by itself.
         """
         autodiscover_modules("jetstream")
         if not registered:
@@ -39,7 +40,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stopping.set())
         try:
             self._run(stopping)
-        except JetlakeError as error:
+        except (JetlakeError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from None
         finally:
             close()
