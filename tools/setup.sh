@@ -29,6 +29,8 @@ install_packages() {
     fi
     say "installing $missing with apt-get"
     "${apt[@]}" update -qq >/dev/null || say "apt-get update failed; trying with the package lists that are there"
+    # Which Java there is may be known only now.
+    set -- "${@/#openjdk-*/$(java_package)}"
     DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null \
         || fail "could not install $missing; try by hand: apt-get install $*"
 }
@@ -46,6 +48,15 @@ java_is_there() {
     local version
     version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
     [ "${version:-0}" -ge 17 ]
+}
+
+java_package() { # Debian 13 has no Java 17.
+    local version
+    for version in 17 21 25; do
+        [ -z "$(apt-cache show "openjdk-$version-jre-headless" 2>/dev/null)" ] || break
+        [ "$version" != 25 ] || version=17
+    done
+    echo "openjdk-$version-jre-headless"
 }
 
 chromium_is_there() {
@@ -86,7 +97,7 @@ make_environment() {
 missing=
 packages=()
 [ -x .venv/bin/python ] || find_python >/dev/null || lack "Python 3.11 or newer with venv" python3 python3-venv
-java_is_there || lack "Java 17" openjdk-17-jre-headless
+java_is_there || lack "Java 17" "$(java_package)"
 if [ "${1:-}" = --browser ]; then
     chromium_is_there || lack "Chromium" chromium
     node_is_there || lack "Node" nodejs npm

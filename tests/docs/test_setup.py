@@ -45,3 +45,13 @@ def test_a_user_who_is_not_root(setup):
     # The interpreter of Debian without python3-venv.
     said = setup(apt_get="exit 9", id="echo 1000", python3="exit 1", java="echo 'openjdk version \"11.0.2\"' >&2")
     assert said.endswith(f"{MISSING}run as root: apt-get install {PACKAGES}\n")
+
+
+def test_a_system_that_has_only_a_newer_java(setup, tmp_path):
+    # Its lists of packages are empty until they are fetched.
+    said = setup(
+        apt_get=f'[ "$1" = update ] && : >{tmp_path}/updated',
+        apt_cache=f'[ -f {tmp_path}/updated ] && [ "$2" = openjdk-21-jre-headless ] && echo Package: "$2"',
+        id="echo 0",
+    )
+    assert said.endswith(f"try by hand: apt-get install {PACKAGES.replace('openjdk-17', 'openjdk-21')}\n")

@@ -115,7 +115,10 @@ def _installed(package: str) -> str:
 
 
 def _java() -> Finding:
-    advice = f"Spark needs Java {_JAVA_VERSION} or newer: on Debian, apt-get install openjdk-17-jre-headless"
+    advice = (
+        f"Spark needs Java {_JAVA_VERSION} or newer: on Debian, apt-get install openjdk-17-jre-headless, or "
+        "openjdk-21-jre-headless from Debian 13 on"
+    )
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if java is None:
