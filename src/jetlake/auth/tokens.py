@@ -138,7 +138,9 @@ def _check_names(payload: bytes) -> None:
 
 
 def _bytes_of(part: str) -> bytes:
-    # Strictly: with a decoder that skips unknown letters one token would have many texts.
+    # Strictly: with a decoder that skips unknown letters, or takes padding, one token would have many texts.
+    if part.endswith("="):
+        raise ValueError("a part of it is padded")
     return b64decode(part.encode("ascii") + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)
 
 

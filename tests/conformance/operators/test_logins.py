@@ -43,6 +43,8 @@ async def test_the_chain_of_signatures(start, connect, realm):
     await refused(f"{head}.{body}.{signature}.")
     await refused(f"{head}.{body}.")
     await refused(f"{head}.{body}.{'A' * len(signature)}")
+    await refused(f"{jwt}==")
+    await refused(f"{head}==.{body}.{signature}")
     await refused(f"{head}.{body}.{signature}", user, sig="%%")
     # Another algorithm, or none.
     for algorithm in ("none", "HS256", ""):
@@ -201,6 +203,7 @@ async def test_ways_places_and_hours(start, connect, realm):
     assert not await enters(times=[{"start": "00:00:00", "end": "00:00:00"}])
     assert not await enters(times=[{"start": "8", "end": "later"}])
     assert not await enters(times=[{"start": "00:00:00", "end": "23:59:59"}], times_location="No/Where")
+    assert not await enters(times_location="No/Where")
     assert await enters(times=[{"start": "00:00:00", "end": "23:59:59"}], times_location="Europe/Berlin")
 
 

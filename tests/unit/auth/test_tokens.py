@@ -188,6 +188,14 @@ def test_any_text_is_an_error(text):
             decode_token(text, kind)
 
 
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_padded_token_is_another_text(part):
+    parts = TOKEN.split(".")
+    for padding in ("=", "=="):
+        with pytest.raises(TokenError, match="not a token"):
+            decode_token(".".join([*parts[:part], parts[part] + padding, *parts[part + 1 :]]), UserClaims)
+
+
 @given(st.integers(0, len(TOKEN) - 1), st.sampled_from(string.ascii_letters + string.digits + "-_.=+/ \n\x00é"))
 def test_any_other_letter_is_an_error_or_the_same_claims(place, letter):
     changed = TOKEN[:place] + letter + TOKEN[place + 1 :]

@@ -158,14 +158,17 @@ def check_source(limits: UserLimits, host: str) -> bool:
 
 
 def valid_until(limits: UserLimits, now_ns: int) -> int | None:
-    """Return when the hours end in which the user may be connected; 0 = never, None = it is outside of them."""
-    if not limits.times:
-        return 0
+    """Return when the hours end in which the user may be connected; 0 = never, None = it is outside of them.
+
+    In a place that is not known, it is outside at any time, also without hours.
+    """
     try:
         zone: tzinfo | None = ZoneInfo(limits.times_location) if limits.times_location else None
-        ranges = [(time.fromisoformat(hours.start), time.fromisoformat(hours.end)) for hours in limits.times]
+        ranges = [(time.fromisoformat(hours.start), time.fromisoformat(hours.end)) for hours in limits.times or ()]
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
+    if not ranges:
+        return 0
     now = datetime.fromtimestamp(now_ns // _SECOND_NS, UTC).astimezone(zone)
     ends = []
     for start, end in ranges:

@@ -92,6 +92,8 @@ def test_hours_of_the_day():
     assert valid_until(hours(("08:00:00", "12:00:00")), noon) is None  # to the second
     assert valid_until(hours(("12:00:00", "12:00:01")), noon) is not None
     assert valid_until(hours(("08:00:00", "13:00:00"), location="No/Where"), noon) is None
+    assert valid_until(hours(location="No/Where"), noon) is None
+    assert valid_until(hours(location="Europe/Berlin"), noon) == 0
     # Berlin is an hour or two ahead.
     assert valid_until(hours(("13:00:00", "15:00:00"), location="Europe/Berlin"), noon) is not None
     assert valid_until(hours(("11:00:00", "12:30:00"), location="Europe/Berlin"), noon) is None
