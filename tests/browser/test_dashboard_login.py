@@ -563,7 +563,7 @@ async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, 
     async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
         assert await client.jetstream().stream_names() == ["ORDERS"]
     await tab.get_by_role("button", name="Log out").click()
-    await tab.get_by_label("User").wait_for()
+    await tab.locator("input[name=user]:focus").wait_for()
     assert await tab.evaluate("document.cookie") == ""
 
 
@@ -621,7 +621,7 @@ async def test_a_bucket_and_a_store_are_made_and_a_file_uploaded(boss, tab):
     await tab.get_by_role("button", name="Create bucket").click()
     await tab.get_by_label("Name").fill("SETTINGS")
     await tab.get_by_label("Values kept").fill("5")
-    await tab.get_by_label("Time to live").fill("7d")
+    await tab.get_by_label("TTL").fill("7d")
     await tab.get_by_role("button", name="Preview").click()
     await tab.get_by_text("jetlake kv add --history 5 --ttl 7d SETTINGS").wait_for()
     await tab.get_by_role("button", name="Confirm").click()

@@ -78,7 +78,9 @@ def explain(info: ConsumerInfo, stream: StreamInfo | None, pending: tuple[Pendin
     if delayed:
         text = f"{_messages(len(delayed))} refused by nak with a delay; until the delay is over, each counts as pending"
         reasons.append(Reason("delayed", text + _named(info, delayed, "delayed")))
-    if waits and not info.num_waiting and not is_full:
+    # A limit that is reached holds nobody up while messages are due again and nobody fetches them.
+    is_due = any(message.state == "queued" for message in pending or ())
+    if waits and not info.num_waiting and (is_due or not is_full):
         text = f"no fetch or consume is waiting, so no client requests the pending messages ({info.num_pending:,})"
         reasons.append(Reason("no_pulls", text))
     pins = [group for group in info.priority_groups if group.pinned_client_id]
@@ -127,7 +129,8 @@ def _named(info: ConsumerInfo, pending: Iterable[PendingMessage] | None, *states
 
 def _note(message: PendingMessage) -> str:
     due = f"{message.due[:10]} {message.due[11:19]} UTC"
-    return f"delivery {message.deliveries}, {message.state.replace('_', ' ')} until {due}"
+    state = "queued for redelivery since" if message.state == "queued" else f"{message.state.replace('_', ' ')} until"
+    return f"delivery {message.deliveries}, {state} {due}"
 
 
 def _messages(number: int) -> str:

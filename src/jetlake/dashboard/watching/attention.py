@@ -161,7 +161,10 @@ def _stuck(info: ConsumerInfo, standstill_s: float) -> Finding:
     if info.config.deliver_subject and not info.push_bound:
         advice = f"Start the client that subscribes to {info.config.deliver_subject}, or delete an unused consumer."
         return _found(info, "bad", "stuck", f"no active subscriber, {waits}", advice, delete)
-    if 0 < limit <= info.num_ack_pending:
+    is_pulled = bool(info.config.deliver_subject or info.num_waiting)
+    is_due = standstill_s * NANOSECONDS_PER_SECOND >= _due_ns(info)
+    # What is due again takes no room of the limit away from a client that fetches: none does.
+    if 0 < limit <= info.num_ack_pending and (is_pulled or not is_due):
         options = {"max_ack_pending": 2 * limit}
         return _found(
             info,
@@ -171,9 +174,9 @@ def _stuck(info: ConsumerInfo, standstill_s: float) -> Finding:
             f"Acknowledge what was delivered. {_redelivery(info)} Raise the limit only for work that takes long.",
             Remedy(f"Raise the limit to {2 * limit:,}", "consumer.edit", {**where, "options": options}),
         )
-    if not info.config.deliver_subject and not info.num_waiting:
+    if not is_pulled:
         # Until its messages are due again, a client may be at work on what it fetched, and ask for more afterwards.
-        if info.num_ack_pending and standstill_s * NANOSECONDS_PER_SECOND < _due_ns(info):
+        if info.num_ack_pending and not is_due:
             return _unacked(info, standstill_s)
         advice = "Start a client that fetches from it, or delete an unused consumer."
         return _found(info, "bad", "stuck", f"no pull requests, {waits}", advice, delete)

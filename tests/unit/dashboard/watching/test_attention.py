@@ -105,6 +105,13 @@ def test_a_client_at_work_on_what_it_fetched_is_not_taken_for_gone():
     assert consumer_finding(working, 30.0, []).text == "no pull requests, 5 messages pending"
 
 
+def test_a_reached_limit_is_not_blamed_for_messages_that_nobody_fetches_again():
+    config = {"ack_policy": AckPolicy.EXPLICIT, "ack_wait": 30 * 10**9, "max_ack_pending": 3}
+    full = consumer(num_pending=5, num_ack_pending=3, config=config)
+    assert "max_ack_pending of 3 reached" in consumer_finding(full, 29.0, []).text
+    assert consumer_finding(full, 30.0, []).text == "no pull requests, 5 messages pending"
+
+
 def test_a_full_stream_comes_with_twice_the_limit_that_is_reached():
     full = stream(config={"discard": DiscardPolicy.NEW, "max_msgs": 100, "max_bytes": 10}, messages=1, bytes=10)
     remedy = stream_finding(full).remedy

@@ -122,7 +122,7 @@ export const actions = {
 const storeFields = (isBucket) => [
   { name: "bucket", label: "Name", required: true, hint: isBucket ? "SETTINGS" : "FILES" },
   isBucket && { name: "history", label: "Values kept of each key, 1 to 64", kind: "number", hint: "1" },
-  { name: "ttl", label: "Time to live", kind: "duration", hint: "unlimited, or 7d" },
+  { name: "ttl", label: "TTL", kind: "duration", hint: "none, or 7d" },
   { name: "max_bytes", label: "Maximum size", kind: "size", hint: "unlimited, or 1GB" },
   { name: "storage", label: "Storage", kind: "choice", choices: ["file", "memory"] },
   { name: "description", label: "Description" },

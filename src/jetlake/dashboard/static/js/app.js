@@ -75,7 +75,9 @@ function entrance() {
 function render() {
   drawServer();
   if (session.needs_login) {
-    if (!document.getElementById("login")) patch(document.getElementById("main"), [own(entrance())]);
+    if (document.getElementById("login")) return;
+    patch(document.getElementById("main"), [own(entrance())]);
+    document.querySelector("#login input")?.focus();
     return;
   }
   const context = { route: route(), link: new URLSearchParams(address()[1]), changed, redraw, actions };

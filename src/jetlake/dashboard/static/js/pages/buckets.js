@@ -101,7 +101,7 @@ export const bucket = {
       head(name, make("button", { type: "button", "aria-pressed": String(Boolean(watch.source)), onclick: () => toggleWatch(name, redraw) }, "Watch"),
         make("a", { class: "button", href: path("streams", PREFIX + name) }, "Show stream"), actions.putKey(name, () => refresh(name, redraw))),
       tiles(["Keys", count(body.total)], ["Values", count(status.values)], ["Size", bytes(status.bytes)],
-        ["History", count(status.history)], ["Time to live", status.ttl_s ? duration(status.ttl_s) : "unlimited"], ["Storage", status.storage]),
+        ["History", count(status.history)], ["TTL", status.ttl_s ? duration(status.ttl_s) : "none"], ["Storage", status.storage]),
       status.mirror && tag(`a mirror of ${status.mirror}`),
       historyCard(name, actions, { changed, redraw }),
       table(`keys-${name}`, columns, body, { caption: "Keys", changed, key: (row) => row.key, empty: ["No keys yet. Put one: ", command(`jetlake kv put ${name} KEY VALUE`)] }),
