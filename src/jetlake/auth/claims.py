@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
@@ -53,6 +54,7 @@ UNLIMITED = -1
 
 _KINDS = ("stream", "service")
 _RESPONSES = ("", "Singleton", "Stream", "Chunked")
+_CLUSTER_TRAFFIC = ("", "system", "owner")
 _INT_MAX = 2**62
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
 
@@ -377,6 +379,10 @@ class AccountClaims(Claims, frozen=True, kw_only=True):
             _check_numbers(part)
         if limits.data > 0:
             raise TokenError("data: a limit of bytes in all is not supported")
+        if account.cluster_traffic not in _CLUSTER_TRAFFIC:
+            raise TokenError(f"unknown cluster traffic option: {account.cluster_traffic!r:.40}")
+        for url in (account.info_url, *(export.info_url for export in exports)):
+            _check_url(url)
         if limits.tiered_limits:
             if any(getattr(limits, name) for name in JetStreamTier.__struct_fields__):
                 raise TokenError("JetStream Limits and tiered JetStream Limits are mutually exclusive")
@@ -401,6 +407,16 @@ class AccountClaims(Claims, frozen=True, kw_only=True):
                 raise TokenError(f"the account Trace.Destination {account.trace.dest!r:.80} is not a valid subject")
             if not 0 <= account.trace.sampling <= 100:
                 raise TokenError("the account Trace.Sampling must be between 1 and 100")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.scheme and parts.hostname)
+    except ValueError:
+        is_whole = False
+    if url and not is_whole:
+        raise TokenError(f"info_url: {url!r:.80} has no scheme or host")
 
 
 def _check_export(export: Export) -> None:

@@ -123,6 +123,14 @@ async def test_what_is_pushed_must_be_an_account_of_the_operator(full, system, c
     assert (await push(admin, jwt))["code"] == 200
     for bad in ("", "x", jwt[:-4], realm.user(account)[0], realm.operator_token()):
         assert (await push(admin, bad))["code"] == 500
+    export = {"subject": "a", "type": "stream"}
+    for known, unknown in (
+        ({"cluster_traffic": "owner"}, {"cluster_traffic": "other"}),
+        ({"info_url": "https://example.com"}, {"info_url": "example.com"}),
+        ({"exports": [{**export, "info_url": "https://a.b/c"}]}, {"exports": [{**export, "info_url": "/c"}]}),
+    ):
+        assert (await push(admin, realm.account(account, **known)))["code"] == 200
+        assert (await push(admin, realm.account(account, **unknown)))["code"] == 500
     assert (await push(admin, jwt, f"$SYS.REQ.ACCOUNT.{other.public}.CLAIMS.UPDATE"))["code"] == 500
     forged = realm.account(account, "forged", signer=stranger)
     answer = await push(admin, forged)

@@ -15,10 +15,12 @@ from jetlake.auth.claims import (
     ActivationClaims,
     AuthorizationRequest,
     AuthorizationResponse,
+    Export,
     GenericClaims,
     Import,
     Operator,
     OperatorClaims,
+    OperatorLimits,
     SigningScope,
     Template,
     UnlimitedUser,
@@ -158,11 +160,22 @@ def test_another_algorithm_is_none(head):
 
 
 def test_accounts_that_contradict_themselves():
+    export = Export(subject="a", type="stream", info_url="https://example.com/a")
+    whole = Account(
+        cluster_traffic="owner", info_url="https://example.com", exports=(export,), limits=OperatorLimits(exports=-1)
+    )
+    encode_token(AccountClaims(sub=ACCOUNT.public, nats=whole), OPERATOR)
     for account in (
         Account(imports=(Import(subject="a", type="stream"),)),
         Account(signing_keys=(USER.public,)),
         Account(signing_keys=(SigningScope(kind="other", key=ACCOUNT.public),)),
         Account(signing_keys=(SigningScope(kind="user_scope", key=USER.public, template=Template()),)),
+        Account(cluster_traffic="other"),
+        Account(info_url="example.com"),
+        Account(info_url="http://[x"),
+        Account(
+            exports=(Export(subject="a", type="stream", info_url="/only/a/path"),), limits=OperatorLimits(exports=-1)
+        ),
     ):
         with pytest.raises(TokenError):
             encode_token(AccountClaims(sub=ACCOUNT.public, nats=account), OPERATOR)
