@@ -381,8 +381,7 @@ class AccountClaims(Claims, frozen=True, kw_only=True):
             raise TokenError("data: a limit of bytes in all is not supported")
         if account.cluster_traffic not in _CLUSTER_TRAFFIC:
             raise TokenError(f"unknown cluster traffic option: {account.cluster_traffic!r:.40}")
-        for url in (account.info_url, *(export.info_url for export in exports)):
-            _check_url(url)
+        _check_url(account.info_url)
         if limits.tiered_limits:
             if any(getattr(limits, name) for name in JetStreamTier.__struct_fields__):
                 raise TokenError("JetStream Limits and tiered JetStream Limits are mutually exclusive")
@@ -403,10 +402,14 @@ class AccountClaims(Claims, frozen=True, kw_only=True):
         _check_permissions(account.default_permissions.pub, account.default_permissions.sub)
         _check_authorization(account.authorization)
         if account.trace is not None:
-            if not is_valid_publish(account.trace.dest.encode()):
-                raise TokenError(f"the account Trace.Destination {account.trace.dest!r:.80} is not a valid subject")
-            if not 0 <= account.trace.sampling <= 100:
-                raise TokenError("the account Trace.Sampling must be between 1 and 100")
+            _check_trace(account.trace)
+
+
+def _check_trace(trace: Trace) -> None:
+    if not is_valid_publish(trace.dest.encode()):
+        raise TokenError(f"the account Trace.Destination {trace.dest!r:.80} is not a valid subject")
+    if not 0 <= trace.sampling <= 100:
+        raise TokenError("the account Trace.Sampling must be between 1 and 100")
 
 
 def _check_url(url: str) -> None:
@@ -420,6 +423,7 @@ def _check_url(url: str) -> None:
 
 
 def _check_export(export: Export) -> None:
+    _check_url(export.info_url)
     if export.type not in _KINDS:
         raise TokenError(f"invalid export type: {export.type!r:.40}")
     if not is_valid_config(export.subject.encode()):
