@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
+from jetlake.cli.choosing import chosen_consumer, chosen_stream
 from jetlake.cli.message_content import print_content, print_line
 from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command("next", cls=SharedCommand, example="jetlake consumer next ORDERS worker --count 10")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@click.argument("stream", required=False, shell_complete=stream_names)
+@click.argument("name", required=False, shell_complete=consumer_names)
 @click.option("--ack/--no-ack", default=True, help="Acknowledge each message.")
 @click.option("--nak", is_flag=True, help="Negatively acknowledge each message, for redelivery.")
 @click.option("--term", is_flag=True, help="Terminate each message: no redelivery.")
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 @command
 async def next_message(
     session: Session,
-    stream: str,
-    name: str,
+    stream: str | None,
+    name: str | None,
     ack: bool,
     nak: bool,
     term: bool,
@@ -50,6 +51,8 @@ async def next_message(
         fail("--nak and --term are mutually exclusive", EXIT_USAGE)
     received = 0
     async with session.jetstream() as js:
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         handle = await js.consumer(stream, name)
         async for message in handle.fetch(count, expires=wait / NANOSECONDS_PER_SECOND, group=group):
             received += 1
@@ -61,8 +64,8 @@ async def next_message(
 
 
 @click.command("sub", cls=SharedCommand, example="jetlake consumer sub ORDERS worker")
-@click.argument("stream", shell_complete=stream_names)
-@click.argument("name", shell_complete=consumer_names)
+@click.argument("stream", required=False, shell_complete=stream_names)
+@click.argument("name", required=False, shell_complete=consumer_names)
 @click.option("--ack/--no-ack", default=True, help="Acknowledge each message.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
@@ -72,8 +75,8 @@ async def next_message(
 @command
 async def subscribe(
     session: Session,
-    stream: str,
-    name: str,
+    stream: str | None,
+    name: str | None,
     ack: bool,
     count: int | None,
     group: str | None,
@@ -84,6 +87,8 @@ async def subscribe(
     """Read from consumer NAME on STREAM until Ctrl-C."""
     async with await session.connect(stay=True) as client:
         js = session.jetstream_of(client)
+        stream = await chosen_stream(js, stream)
+        name = await chosen_consumer(js, stream, name)
         info = await (await js.stream(stream)).consumer_info(name)
         acknowledge = ack and info.config.ack_policy != "none"
         if deliver_group not in (None, info.config.deliver_group):

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.choosing import chosen_stream
 from jetlake.cli.keyboard import ask
 from jetlake.cli.message_content import command_words, print_parts, translate_option, translated
 from jetlake.cli.name_completion import stream_names
@@ -97,7 +98,7 @@ async def _print_content(message: StoredMessage, words: list[str], schemas: Sche
 
 
 @click.command("view", cls=SharedCommand, example="jetlake stream view ORDERS 10 --since 1h --subject orders.new")
-@click.argument("name", shell_complete=stream_names)
+@click.argument("name", required=False, shell_complete=stream_names)
 @click.argument("count", type=click.IntRange(1), default=25)
 @click.option("--id", "sequence", type=click.IntRange(1), metavar="SEQUENCE", help="Start at this sequence.")
 @click.option("--since", type=TIME, help="Start at this time, or this long ago.")
@@ -109,7 +110,7 @@ async def _print_content(message: StoredMessage, words: list[str], schemas: Sche
 @command
 async def view(
     session: Session,
-    name: str,
+    name: str | None,
     count: int,
     sequence: int | None,
     since: int | None,
@@ -127,6 +128,7 @@ async def view(
         fail("--id and --since are mutually exclusive", EXIT_USAGE)
     # A reader may leave a page on the screen for longer than a server waits for a sign of life.
     async with session.jetstream(stay=True) as js:
+        name = await chosen_stream(js, name)
         handle = await js.stream(name)
         schemas = js.schemas() if decode else None
         if since is not None:
