@@ -142,7 +142,7 @@ class DeliveryHistory(History):
                 assert frame.sid == b"1", frame
         for sid, subscriber in self.inboxes.items():
             expected, subscriber.expected = subscriber.expected, []
-            is_same = _by_expiry(got[sid]) == _by_expiry(expected)
+            is_same = _by_time(got[sid]) == _by_time(expected)
             assert is_same, f"{subscriber.inbox}:\n  got      {got[sid]}\n  expected {expected}"
         events = [one for one in events if one is not None]
         expected, self.expected_events = self.expected_events, []
@@ -537,10 +537,13 @@ class DeliveryHistory(History):
         self._listen()
 
 
-def _by_expiry(frames):
-    """Sort neighbouring time-outs: expired requests end by deadline or in order of arrival."""
+def _by_time(frames):
+    """Sort neighbouring time-outs and heartbeats: requests with one inbox end by deadline or in order of arrival."""
     ordered = []
-    for is_expiry, group in groupby(frames, key=lambda frame: b" 408 Request Timeout" in frame[2]):
+    for is_timed, group in groupby(frames, key=lambda frame: any(status in frame[2] for status in _TIMED)):
         frames = list(group)
-        ordered += sorted(frames) if is_expiry else frames
+        ordered += sorted(frames) if is_timed else frames
     return ordered
+
+
+_TIMED = (b" 408 Request Timeout", b" 100 Idle Heartbeat")
