@@ -75,6 +75,13 @@ async def test_ranges_filters_and_columns(js):
     assert wide.to_pylist()[1] == {"stream": "ORDERS", "size": 9, "msg_id": None, "headers_raw": b""}
 
 
+async def test_an_option_that_does_not_exist_is_named_with_the_one_that_does(js):
+    stream = await js.create_stream("S")
+    for read in (stream.to_arrow, stream.scan):
+        with pytest.raises(TypeError, match="a table has no option 'subject'; did you mean 'subjects'"):
+            await read(subject="s")
+
+
 async def test_payloads_are_decoded(js):
     stream = await orders(js, 20)
     assert (await stream.to_arrow(payload="json"))["value"].to_pylist()[:2] == [{"id": 0}, {"id": 1}]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.errors import ConfigError
+from jetlake.model.encoding.build import suggestion
 
 if TYPE_CHECKING:
     import datetime
@@ -59,7 +60,11 @@ def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableR
     Raises:
         InvalidOptionError: an option that cannot work.
         ConfigError: pyarrow or numpy is not installed.
+        TypeError: an option that does not exist.
     """
+    if unknown := options.keys() - TableArguments.__annotations__.keys():
+        first = min(unknown)
+        raise TypeError(f"a table has no option {first!r}; {suggestion(first, TableArguments.__annotations__)}")
     _check_installed()
     from jetlake.client.tables.stream_table import begin_stream_read
     from jetlake.client.tables.table import TableRead
