@@ -261,3 +261,29 @@ def test_nothing_is_left_of_a_batch_in_whose_middle_the_store_failed(make_harnes
     assert server.store("s.a", b"stored")["seq"] == 1
     machine.restart()
     assert machine.stream.store.messages == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "header"),
+    [("append_run", {}), ("append", {"Nats-Expected-Stream": "S"}), ("write", {}), ("sync", {})],
+)
+def test_a_duplicate_of_a_stored_message_is_not_refused_with_others(machine, monkeypatch, place, header):
+    server = machine.server
+    original = server.store("s.a", b"stored", {"Nats-Msg-Id": "stored"})
+    if place == "write":
+        machine.refuse_log()
+    elif place == "sync":
+        refuse_syncs(machine)
+    else:
+
+        def refuse(*_):
+            raise StoreError("write", "as asked")
+
+        monkeypatch.setattr(machine.stream.store, place, refuse)
+    server.client.take()
+    for number, (name, more) in enumerate((("new", header), ("stored", {}), ("new", {}))):
+        server.publish("s.a", b"x", {"Nats-Msg-Id": name, **more}, reply=b"_INBOX.%d" % number)
+    server.turn()
+    answers = {frame.subject: json.loads(frame.payload) for frame in server.client.take()}
+    assert ["error" in answers[b"_INBOX.%d" % number] for number in range(3)] == [True, False, True], answers
+    assert answers[b"_INBOX.1"] == {**original, "duplicate": True}

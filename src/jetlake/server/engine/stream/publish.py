@@ -16,7 +16,8 @@ What is always true:
   the limits, these are enforced before it.
 - A batch is answered once: with PubAcks when it is durable, or with an error after its messages were rolled back. A
   `StoreError` while a batch is stored rolls the whole batch back; a message that cannot be checked because the disk
-  cannot be read is refused alone.
+  cannot be read is refused alone. Duplicates of messages that are stored share neither fate: they are acknowledged,
+  or a client that publishes again after a lost PubAck would take a stored message for a refused one.
 - `visible_sequence` never passes the newest durable message. A reader sees no newer one, so a sequence that anyone has
   seen is never given to another message, also when the disk refuses and appended messages are rolled back.
 - PubAcks and republished messages leave in the order of the batches. A batch that rolls up older messages waits for a
@@ -192,7 +193,7 @@ class PublishPath:
             if batch.subjects or self._removal.store_limits is not None:
                 self.enforce_limits(batch, now_ns)
         except StoreError as error:
-            self._refuse_all(received, error)
+            self._refuse_all(received, error, now_ns)
             return
         if batch.answers and rules.acknowledges:
             self._account.answer(batch.answers)
@@ -227,7 +228,7 @@ class PublishPath:
             batch.bytes = max(store.bytes - bytes_before, 0)
             self.enforce_limits(batch, now_ns)
         except StoreError as error:
-            self._refuse_all([], error)
+            self._refuse_all([], error, now_ns)
             raise
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
@@ -286,7 +287,7 @@ class PublishPath:
                 if sequence:
                     # sometimes: a message of a run is stored already
                     if message[1]:
-                        batch.acks.append((message[1], self._rules.duplicate_template % sequence))
+                        batch.acks.append((message[1], self._ack_duplicate(sequence, batch)))
                     continue
                 sequences[message_id] = last_before + len(fresh) + 1
             fresh.append(message)
@@ -338,8 +339,10 @@ class PublishPath:
             self._refuse(reply, outcome, batch)
         elif reply:
             sequence, is_duplicate, total = outcome
-            template = rules.duplicate_template if is_duplicate else rules.ack_template
-            ack = rules.total_template % (sequence, total) if total else template % sequence
+            if is_duplicate:
+                ack = self._ack_duplicate(sequence, batch)
+            else:
+                ack = rules.total_template % (sequence, total) if total else rules.ack_template % sequence
             batch.acks.append((reply, ack))
 
     def _try_to_store(
@@ -538,17 +541,35 @@ class PublishPath:
             self._store.flush()
             self._removal.enforce(now_ns)
 
+    def _ack_duplicate(self, sequence: int, batch: Batch) -> bytes:
+        """Return the PubAck of a message whose original is stored, or about to be."""
+        ack = self._rules.duplicate_template % sequence
+        batch.originals[ack] = sequence
+        return ack
+
     # Refusals
 
     def _refuse(self, reply: bytes, error: ApiError, batch: Batch) -> None:
         if reply:
             batch.acks.append((reply, encode_pub_ack_error(self._stream.name, error)))
 
-    def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
-        batch = Batch()
-        for _, reply, _, _ in received:
-            self._refuse(reply, api_error(10077, err=str(error)), batch)
-        self._release.roll_back(batch, error)
+    def _refuse_all(self, received: list[Incoming], error: StoreError, now_ns: int) -> None:
+        """Roll back and refuse messages; a duplicate of one that stays is acknowledged with it."""
+        # The ids of what is rolled back are forgotten before duplicates are looked for.
+        self._release.roll_back(Batch(), error)
+        refused, duplicates = Batch(), Batch()
+        for _, reply, header, _ in received:
+            message_id = read_id(header) if has_only_id(header) and reply[-4:] != SUFFIX else b""
+            sequence = self._ids.window.find(message_id, now_ns) if message_id else 0
+            if sequence and reply:
+                duplicates.acks.append((reply, self._ack_duplicate(sequence, duplicates)))
+            else:
+                self._refuse(reply, api_error(10077, err=str(error)), refused)
+        if refused.acks and self._rules.acknowledges:
+            self._account.answer(refused.acks)
+        if duplicates.acks:
+            duplicates.last_sequence = self._release.visible_sequence
+            self._release.when_durable(duplicates, len(duplicates.acks), has_stored=False)
 
     def _refuse_overload(self, received: list[Incoming]) -> None:
         refusal = encode_pub_ack_error(self._stream.name, api_error(10167))
@@ -663,7 +684,11 @@ class Release:
         rules = self._stream.rules
         if error is not None:
             refusal = encode_pub_ack_error(rules.config.name, api_error(10077, err=str(error)))
-            batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
+            # A duplicate of a message that is durable is acknowledged: a refused message is not in the stream.
+            kept = {ack for ack, sequence in batch.originals.items() if sequence <= self.visible_sequence}
+            batch.acks = [
+                (reply, ack if ack in kept or ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks
+            ]
             batch.acks += [(reply, refusal) for reply in batch.replies if reply]
             batch.replies = []
             self._stream.after_rollback()
@@ -705,6 +730,7 @@ class Batch:
         checks_room: account or server are so full that every message's size is checked.
         rolls_up: a message rolled up others, and its acknowledgement waits for their tombstones.
         on_durable: called with None, or the error, when the batch is released.
+        originals: sequence of the original by the PubAck of its duplicates.
     """
 
     __slots__ = (
@@ -718,6 +744,7 @@ class Batch:
         "keeps_ids",
         "last_sequence",
         "on_durable",
+        "originals",
         "replies",
         "republished",
         "rolls_up",
@@ -727,6 +754,7 @@ class Batch:
     def __init__(self, *, checks_room: bool = False, on_durable: Action | None = None) -> None:
         self.on_durable = on_durable
         self.acks: list[tuple[bytes, bytes]] = []
+        self.originals: dict[bytes, int] = {}
         self.answers: list[tuple[bytes, bytes]] = []
         self.replies: list[bytes] = []
         self.first_sequence = 0
