@@ -238,3 +238,20 @@ def test_ids_that_a_start_adopted_after_a_failed_sync_are_safe():
         assert all(answer.get("duplicate") for answer in publish(world, b"j.1", count=5)), "they were found"
         world.crash(power=True)
         assert all(answer.get("duplicate") for answer in publish(world, b"j.1", count=5)), seed
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+def test_the_id_of_a_message_that_a_power_cut_left_before_its_sync_is_known(crashes):
+    known = 0
+    for seed in range(12):
+        world = World(seed)
+        create(world, "limits")
+        world.send(b"j.1", b"x", lambda _: None, encode_headers([("Nats-Msg-Id", "id-0")]))
+        world.engine.flush()  # The message is written, and neither it nor the id file is synced.
+        for _ in range(crashes):
+            world.crash(power=True)
+        stored = world.ask("STREAM.INFO.J")["state"]["messages"]
+        (answer,) = publish(world, b"j.1", count=1)
+        assert answer.get("duplicate", False) == bool(stored), seed
+        known += stored
+    assert 0 < known < 12

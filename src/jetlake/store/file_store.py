@@ -138,6 +138,8 @@ class FileStore(IndexedStore[Segment], MessageStore):
         self._is_compacting = False
         self._redo_name = redo_name.encode()
         self._adopt(found)
+        unsure = [segment for segment in found.unsynced if segment.size and segment.number >= found.safe_end[0]]
+        self.unsure_since_ns = min((segment.oldest_time_ns for segment in unsure), default=0)
         self._make_safe(found.unsynced, found.safe_end)
 
     # Opening

@@ -102,6 +102,7 @@ class MessageStore(Protocol):
         lost: sequences whose messages the disk no longer returns, ascending; at most 100,000.
         lost_bytes: how many bytes of the files could not be understood.
         torn_sequence: the first message that a crash took before it was safe, though newer ones are there; 0 for none.
+        unsure_since_ns: the time of the oldest message that may not have been synced before the start; 0 for none.
         durable: whether acknowledgements have to wait for `sync`.
         changes_names: whether a sync creates, renames or removes files.
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
@@ -115,6 +116,7 @@ class MessageStore(Protocol):
     compresses: bool
     hooks: StoreHooks
     removals_per_step: int
+    unsure_since_ns: int
 
     @property
     def first_sequence(self) -> int: ...

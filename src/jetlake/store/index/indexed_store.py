@@ -27,6 +27,7 @@ class IndexedStore(Generic[BlockType]):
 
     Attributes:
         removals_per_step: how many messages a step of a purge removes.
+        unsure_since_ns: the time of the oldest message that may not have been synced before the start; 0 for none.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class IndexedStore(Generic[BlockType]):
         self._reader = reader
         self.hooks: StoreHooks = index.hooks
         self.removals_per_step = 128
+        self.unsure_since_ns = 0
 
     # State
 

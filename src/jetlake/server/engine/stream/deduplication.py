@@ -8,7 +8,8 @@ What is always true:
 
       the log's records ── removed ──> id log (append-only) ── clean stop ──> id file (all ids, and the last sequence)
 
-  The id file exists before the first message with an id is durable (`expect`): without it, a start reads no headers.
+  The id file exists before the first message with an id is durable (`expect`): without it, a start reads no headers
+  but those of messages that may not have been synced before it.
   Before the log deletes the record of a removed message, the store asks `_may_forget`, which says no until the id is
   durable in the id log. A crash before that leaves the record, a crash after it the entry in the id log.
 - Sequences in the window ascend, group by group: forgetting by age and forgetting rolled back messages both cut at an
@@ -215,7 +216,8 @@ class MessageIds:
         self._are_recovered = True
         saved = self._storage.load_ids()
         if saved is None:
-            return  # No message was ever stored with an id, so that none is read.
+            self._recover_unsure()
+            return
         self._are_used = True
         store = self._store
         newest = store.get(store.last_sequence) if store.last_sequence else None
@@ -242,6 +244,27 @@ class MessageIds:
             message_id, time_ns = found[sequence]
             window.remember(message_id, sequence, time_ns)
         self._arm_sweep()
+
+    def _recover_unsure(self) -> None:
+        """Restore the ids of messages that a power cut left without the id file, which their sync was to make safe.
+
+        No message with an id was ever durable, so that no others are read.
+        """
+        store, window, now_ns = self._store, self.window, self._clock.now_ns()
+        horizon_ns = now_ns - window.window_ns
+        if not window.window_ns or not store.unsure_since_ns or store.last_time_ns < horizon_ns:
+            return
+        for sequence, time_ns, header in chain.from_iterable(
+            store.headers_since(max(horizon_ns, store.unsure_since_ns))
+        ):
+            if message_id := find_value(header, MSG_ID):
+                self.last = message_id if sequence == store.last_sequence else b""
+                window.remember(message_id, sequence, time_ns)
+        if len(window):
+            # The start has made these messages safe.
+            self._storage.save_ids(SavedIds())
+            self._are_used = True
+            self._arm_sweep()
 
     def save(self) -> None:
         """Write the id file; when that fails, the next start reads the headers and the id log instead."""
