@@ -318,6 +318,7 @@ def _open(options: ConnectOptions) -> Client:
     port.shutdown = partial(_shut_down, inner._connection, sends, port)
     port.sockets = inner._connection.sockets
     port.is_closed = partial(_is_closed, inner._connection)
+    port.cut_off = inner._connection.cut_off
     thread.keep(name)
     made = Client(inner, thread, sends)
     trace_sends(made, options.tracing)

@@ -251,6 +251,7 @@ class LoopPort:
         shutdown: sends queued frames and closes the connection of a client that was never closed.
         sockets: gives the open sockets' file descriptors.
         is_closed: tells whether the client on the loop is closed, which comes before the end of the loop.
+        cut_off: releases a socket to which bytes are still to be written when the loop ends.
         queues: the publish queues, which have to be emptied before the loop may end.
     """
 
@@ -262,6 +263,7 @@ class LoopPort:
         self.shutdown: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.sockets: Callable[[], list[int]] = list
         self.is_closed: Callable[[], bool] = bool
+        self.cut_off: Callable[[], object] = list
         # Re-entrant, since the garbage collection of a client may come in the middle of a call.
         self._gate = threading.RLock()
         self.queues: WeakSet[PublishQueue] = WeakSet()
@@ -365,6 +367,7 @@ class LoopPort:
         try:
             self.loop.run_forever()
         finally:
+            self.cut_off()
             self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()

@@ -5,15 +5,18 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import jetlake.blocking
+from jetlake.client.connection import wire_protocol
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
 from tests.support.blocking import connected, fill, in_thread
 from tests.support.clients import until
@@ -404,6 +407,37 @@ async def test_calls_during_close_end_with_an_error_of_the_client(server):
             round_of(number)
 
     await in_thread(work)
+
+
+def test_close_releases_the_socket_of_a_server_that_takes_nothing(monkeypatch):
+    monkeypatch.setattr(wire_protocol, "_CLOSE_WAIT_S", 0.05)
+    errors = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(2) as executor:
+        accepted = executor.submit(_greet, listener)
+        client = jetlake.blocking.connect(f"nats://127.0.0.1:{listener.getsockname()[1]}", on_error=errors.append)
+        with accepted.result():
+            (descriptor,) = client._inner._connection.sockets()
+            transport = client._inner._connection.transport
+            publishing = executor.submit(client.publish, "a", bytes(30_000_000))  # It may wait for the socket.
+            while not transport.get_write_buffer_size():
+                time.sleep(0.001)
+            client.close()
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+            publishing.exception()
+    assert "may be lost" in str(errors[-1])
+    del transport
+    gc.collect()  # The socket was closed, not collected: that would be a warning.
+
+
+def _greet(listener):
+    """Accept a client, and take nothing more once it is connected."""
+    accepted, _ = listener.accept()
+    accepted.sendall(b'INFO {"server_id":"x","version":"2.15.1","max_payload":67108864,"headers":true,"proto":1}\r\n')
+    while b"PING\r\n" not in accepted.recv(65536):
+        pass
+    accepted.sendall(b"PONG\r\n")
+    return accepted
 
 
 @connected

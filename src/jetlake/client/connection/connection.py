@@ -224,6 +224,10 @@ class Connection(Outbox):
             self._callbacks.report(self.options.on_error, ConnectionClosedError(lost))
         await self._callbacks.finish()
 
+    def cut_off(self) -> None:
+        """Release the socket of a closed connection at once, since the event loop ends."""
+        self._link.cut_off()
+
     async def wind_down(self) -> None:
         """Drain all subscriptions and reads, then wait for the answers to requests and publishes."""
         check_loop(self.loop)

@@ -268,5 +268,12 @@ class ServerLink:
 
     async def written(self) -> bool:
         """Wait, not for long, until what was buffered at `close` is written; False if the server did not take it."""
+        if self._closing is not None and await self._closing.written():
+            self._closing = None
+        return self._closing is None
+
+    def cut_off(self) -> None:
+        """Give up what is still not written after `close`, and release the socket."""
         closing, self._closing = self._closing, None
-        return closing is None or await closing.written()
+        if closing is not None and closing.transport is not None:
+            closing.transport.abort()
