@@ -53,8 +53,8 @@ simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
 simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
 	@$(BIN)/python -m tests.spark.model.run_spark --seed $(SEED) --histories $(HISTORIES)
 
-world: setup ## run whole worlds from seeds: servers, clients, network, disks and faults (SEEDS=100 SEED=1, or SECONDS=600)
-	@$(BIN)/python -m tests.world.run_world --seed $(SEED) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS),--seeds $(SEEDS))
+world: setup ## run whole worlds from seeds: servers, clients, network, disks and faults (SEEDS=100 SEED=1, or SECONDS=600; LOG=FILE to continue later)
+	@$(BIN)/python -m tests.world.run_world --seed $(SEED) $(if $(filter command line,$(origin LOG)),--log $(LOG)) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS),--seeds $(SEEDS))
 
 coverage: setup ## measure the branches of store, engine and client under the tests without sockets and some worlds (SEEDS=10)
 	@$(BIN)/python -c "import coverage" 2>/dev/null || $(BIN)/pip install --quiet "coverage>=7.6"

@@ -13,6 +13,7 @@ __all__ = ["OPERATIONS", "Changes"]
 
 _PAYLOAD_BYTES_MAX = 3000
 _IN_MEMORY_BYTES_MAX = 3100
+_MIRRORS_MAX = 8
 
 
 class Changes:
@@ -30,6 +31,7 @@ class Changes:
         self.objects = {}
         self.in_memory = Publishes()
         self.lives = {}
+        self.mirrors = {}
 
     async def create(self, js):
         has = self.setup.has
@@ -67,6 +69,7 @@ class Changes:
             "queue": self._verify_queue,
             "removals": self._verify_removals,
             "copies": self._verify_copies,
+            "bursts": self._verify_mirrors,
             "objects": self._verify_objects,
             "memory": self._verify_memory,
             "priorities": self._verify_priorities,
@@ -154,22 +157,35 @@ class Changes:
         none("confirmed removals came back", self.removed & {sequence for sequence, _ in stored})
         self.shrinking.check([(sequence, int(payload)) for sequence, payload in stored], kept=False)
 
-    async def _verify_copies(self, js):
-        origin = await self._read(js, "PLAIN")
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + 100
+    async def _verify_mirror(self, js, name, origin, deadline_s):
         while True:
-            copy = await self._read(js, "COPY")
+            copy = await self._read(js, name)
             # What a power cut took out of the middle of what was not synced yet is told as lost.
-            lost = (await (await js.stream("COPY")).info()).state.lost
+            lost = (await (await js.stream(name)).info()).state.lost
             told = set(lost.msgs or ()) if lost is not None else set()
             if copy == [message for message in origin if message[0] not in told]:
                 break
-            if loop.time() > deadline_s:
+            if asyncio.get_running_loop().time() > deadline_s:
                 raise BrokenPromiseError(
                     f"the mirror has {len(copy)} of {len(origin)} messages, the last {copy[-1:]} of {origin[-1:]}"
                 )
             await asyncio.sleep(1)
+
+    async def _verify_mirrors(self, js):
+        origin = await self._read(js, "PLAIN")
+        deadline_s = asyncio.get_running_loop().time() + 100
+        for name, is_there in self.mirrors.items():
+            try:
+                await self._verify_mirror(js, name, origin, deadline_s)
+            except NotFoundError:
+                if is_there:
+                    raise BrokenPromiseError(f"the mirror {name} is gone") from None
+
+    async def _verify_copies(self, js):
+        origin = await self._read(js, "PLAIN")
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + 100
+        await self._verify_mirror(js, "COPY", origin, deadline_s)
         expected = [payload for _, payload in origin]
         others = self.shrinking.unknown | set(self.shrinking.acknowledged) | self.shrinking.refused
         left = {payload for _, payload in await self._read(js, "SHRINK")} if self.setup.has("removals") else set()
@@ -402,6 +418,16 @@ async def temporary_stream(worker, random):
         worker.setup.changes.deleted.add(name)
 
 
+async def mirror_again(worker, random):
+    """Begin a mirror, which gets at once all that is there."""
+    mirrors = worker.setup.changes.mirrors
+    if len(mirrors) < _MIRRORS_MAX:
+        name = f"AGAIN{len(mirrors)}"
+        mirrors[name] = False
+        await worker.js.create_stream(name, mirror="PLAIN")
+        mirrors[name] = True
+
+
 async def force_reconnect(worker, random):
     await worker.nc.force_reconnect(3)
 
@@ -422,4 +448,5 @@ OPERATIONS = [
     (temporary_stream, 0.7, None),
     (force_reconnect, 0.5, None),
     (publish_everywhere, 1.5, None),
+    (mirror_again, 3, "bursts"),
 ]

@@ -16,12 +16,13 @@ __all__ = ["Edge", "EdgeWorker", "join_servers"]
 _COPIES_S = 120
 
 
-def join_servers(world, random, key):
+def join_servers(world, random, key, reconnect_s):
     """Return a hub and an edge, of which either dials the other."""
-    listening = LeafOptions(listen=LeafListen(port=7422), reconnect_s=0.5)
+    listening = LeafOptions(listen=LeafListen(port=7422), reconnect_s=reconnect_s)
     names = ["hub", "edge"]
     listener = random.choice(names)
-    dialling = LeafOptions(remotes=(LeafRemote(urls=(parse_leaf_url(f"nats://{listener}:7422"),)),), reconnect_s=0.5)
+    remote = LeafRemote(urls=(parse_leaf_url(f"nats://{listener}:7422"),))
+    dialling = LeafOptions(remotes=(remote,), reconnect_s=reconnect_s)
     return [
         ServerMachine(world, name, key, domain=name, options={"leafnodes": listening if name == listener else dialling})
         for name in names

@@ -13,7 +13,7 @@ from jetlake.server.config.secret import Secret
 from tests.world.book import BrokenPromiseError
 from tests.world.edge import Edge, EdgeWorker, join_servers
 from tests.world.followers import Follower
-from tests.world.servers import ServerMachine, make_files_small
+from tests.world.servers import ServerMachine, make_files_small, make_sockets_narrow, make_turns_short
 from tests.world.threads import BlockingWorker, SparkQuery
 from tests.world.workload import Setup, Worker
 from tests.world.world import Process, World
@@ -49,6 +49,10 @@ PARTS = {
     "schedules": 0.3,
     "groups": 0.25,
     "backups": 0.35,
+    "short turns": 0.05,
+    "narrow sockets": 0.05,
+    "bursts": 0.05,
+    "quick lines": 0.15,
 }
 """What a world may consist of, and how often it does: a world of some parts has more of what each of them does."""
 
@@ -116,9 +120,16 @@ class History:
         world, random = self.world, self.random
         if "small files" in self.parts:
             make_files_small(random)
+        if "short turns" in self.parts:
+            make_turns_short()
+        if "narrow sockets" in self.parts:
+            make_sockets_narrow()
         has_edge = "edge" in self.parts
         key = Secret("the key of this world") if "encryption" in self.parts else None
-        self.servers = join_servers(world, random, key) if has_edge else [ServerMachine(world, "hub", key)]
+        if has_edge:
+            self.servers = join_servers(world, random, key, 0.01 if "quick lines" in self.parts else 0.5)
+        else:
+            self.servers = [ServerMachine(world, "hub", key)]
         self.hub = self.servers[0]
         for server in self.servers:
             server.start()
@@ -187,6 +198,8 @@ class History:
         """Let things go wrong for a while."""
         world, random = self.world, self.random
         enabled = [fault for fault in FAULTS if random.random() < 0.6]
+        enabled += [cut_power_in_sync] * 4 if "bursts" in self.parts else []
+        enabled += [reset_leaf] * 4 if {"edge", "quick lines"} <= self.parts else []
         for number in range(random.randrange(0, 11)):
             wait_s, fault, chance = random.uniform(0.02, 1.2), random.choice(enabled or FAULTS), random.random()
             world.scheduler.sleep(wait_s)
@@ -478,6 +491,27 @@ def cut_power_within(history, random):
         history.world.count("cut within")
         server.machine.power_on()
     history.ensure_up(server)
+
+
+def cut_power_in_sync(history, random):
+    """The power goes while much is written and little is synced."""
+    for server in history.servers:
+        server.machine.sync_s = 0.4
+    history.world.scheduler.sleep(random.uniform(0.05, 0.5))
+    power_cut(history, random)
+    for server in history.servers:
+        server.machine.sync_s = 0.004
+
+
+def reset_leaf(history, random):
+    """The connection between the servers breaks some times; what is under way is lost."""
+    machines = {server.machine for server in history.servers}
+    for _ in range(random.randrange(1, 8)):
+        for link in history.world.network.open_links():
+            if {end.process.machine for end in link.ends} == machines:
+                history.world.trace(f"FAULT reset {link}")
+                link.reset()
+        history.world.scheduler.sleep(random.uniform(0.01, 0.2))
 
 
 def fail_reads_at_start(history, random):

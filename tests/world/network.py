@@ -639,7 +639,13 @@ class Network:
                 dialled.set_result(outcome)
 
         self._connect(VirtualTransport, loop.process, address, port, told)
-        return await dialled
+        try:
+            return await dialled
+        except asyncio.CancelledError:
+            # Cancelled in the turn in which the connection was there already.
+            if not dialled.cancelled() and dialled.exception() is None:
+                dialled.result().release()
+            raise
 
     def connect_socket(self, host, port, timeout_s):
         """Connect for a thread that waits; the socket."""

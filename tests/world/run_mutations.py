@@ -438,15 +438,17 @@ def _notice_by_test(copy, path):
     folder = copy / "tests" / "unit" / Path(path).parent
     if not folder.is_dir():
         return ""
+    pytest = [sys.executable, "-m", "pytest"]
     try:
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_TEST_S}", folder],
+            # A test that hangs may hang in what cleans up after it too: its process is ended.
+            [*pytest, "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_TEST_S}", "--timeout-method=thread", folder],
             cwd=copy, capture_output=True, text=True, check=False, timeout=20 * _TEST_S,
             env={**os.environ, "PYTHONPATH": str(copy / "src")},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "one that hangs"
-    if "Timeout" in run.stdout:
+    if "Timeout" in run.stdout + run.stderr:
         return "one that hangs"
     found = re.search(r"(?:FAILED|ERROR) \S*::(\w+)", run.stdout)
     return f"`{found[1]}`" if found else ""

@@ -20,6 +20,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from tests.world import interposed  # noqa: E402  # isort: skip
 import argparse  # noqa: E402
 import gc  # noqa: E402
+import json  # noqa: E402
 import logging  # noqa: E402
 import pickle  # noqa: E402
 import random  # noqa: E402
@@ -34,7 +35,7 @@ from tests.world.history import History  # noqa: E402
 from tests.world.scheduler import BEGIN_NS  # noqa: E402
 
 _wall = interposed._real["monotonic"]
-SEED_S = 600
+SEED_S = 1800
 SEED_CPU_S = 60
 """How long a world may take; most take a second of CPU time."""
 PROGRESS_SEEDS = 50
@@ -148,6 +149,24 @@ def _cpu_s():
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
+_LOGGED = ("seed", "failure", "digest", "counts", "turns", "virtual_s", "cpu_s")
+
+
+def _write_log(path, outcome):
+    """Add what came of a seed, so that a run that is interrupted loses nothing."""
+    if path is not None:
+        with path.open("a") as file:
+            print(json.dumps({name: outcome.get(name) for name in _LOGGED}), file=file)
+
+
+def _read_log(path):
+    """Return what came of the seeds that a log has as passed."""
+    if path is None or not path.exists():
+        return {}
+    outcomes = map(json.loads, path.read_text().splitlines())
+    return {outcome["seed"]: outcome for outcome in outcomes if outcome["failure"] is None}
+
+
 def _kind(outcome):
     """Return how a history failed, without its numbers; None when it did not."""
     failure = outcome["failure"]
@@ -166,14 +185,24 @@ def main():
     parser.add_argument("--shrink", action="store_true", help="shorten the histories that fail")
     parser.add_argument("--first", action="store_true", help="end at the first that fails")
     parser.add_argument("--coverage", action="store_true", help="note which branches are taken")
+    parser.add_argument("--log", type=Path, help="note what came of each seed, and skip those that passed before")
     parser.add_argument("--here", action="store_true", help="run in this process, for a debugger")
     arguments = parser.parse_args()
     began, totals, failed = _wall(), {}, []
+    passed = _read_log(arguments.log) if not arguments.trace else {}
     seed = arguments.seed
+    used_s = 0
     skip = frozenset(arguments.skip.split(",")) - {""}
     while True:
         run = run_seed if arguments.here else run_forked
-        outcome = run(seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift, measures=arguments.coverage)
+        if (outcome := passed.get(seed)) is None:
+            cpu_s = _cpu_s()
+            outcome = run(
+                seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift, measures=arguments.coverage
+            )
+            outcome["cpu_s"] = round(_cpu_s() - cpu_s, 2)
+            _write_log(arguments.log, outcome)
+        used_s += outcome["cpu_s"]
         for name, number in outcome["counts"].items():
             totals[name] = totals.get(name, 0) + number
         if arguments.trace:
@@ -191,7 +220,7 @@ def main():
         seed += 1
         count = seed - arguments.seed
         if count % PROGRESS_SEEDS == 0:
-            print(f"{count} seeds, {_cpu_s() / count:.2f} s of CPU time each, failed: {failed}", flush=True)
+            print(f"{count} seeds, {used_s / count:.2f} s of CPU time each, failed: {failed}", flush=True)
         if arguments.first and failed:
             break
         if arguments.seconds is not None:
@@ -205,7 +234,7 @@ def main():
     unseen = sorted(interposed.marks - {name.removeprefix("sometimes ") for name in totals})
     print(f"{len(interposed.marks) - len(unseen)} of {len(interposed.marks)} rare states were reached; not: {unseen}")
     # On a machine that others use, only the time of the processor says how fast worlds are.
-    rate = count / max(_cpu_s(), 0.01) * 60
+    rate = count / max(used_s, 0.01) * 60
     print(f"{count} seeds in {elapsed:.0f} s, {rate:.0f} a minute of CPU time, {len(failed)} failed: {failed[:20]}")
     sys.exit(bool(failed) or (count >= REACH_SEEDS and bool(unseen)))
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.consumer import flow_control
+from jetlake.server.engine.core import long_work
 from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.engine.storage import folder_stream_storage
 from jetlake.server.shell import jetstream
+from jetlake.server.shell.connection import peer_connection
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.server import Server
 from jetlake.store import stream_folder
@@ -21,7 +23,7 @@ from jetlake.store.redo.redo_log import RedoLog
 from tests.world.book import BrokenPromiseError
 from tests.world.world import Process
 
-__all__ = ["MEMORY_BYTES", "ServerMachine", "make_files_small"]
+__all__ = ["MEMORY_BYTES", "ServerMachine", "make_files_small", "make_sockets_narrow", "make_turns_short"]
 
 _TURN_BYTES = 1 << 20
 """What one turn may add before a client that takes nothing is cut off."""
@@ -45,6 +47,16 @@ def make_files_small(random):
     stream_folder.FileStore = open_store
     stream_folder.FileJournal = partial(FileJournal, grown_bytes=400)
     folder_stream_storage.IdLog = partial(IdLog, file_bytes=500)
+
+
+def make_turns_short():
+    """Let everything that is done in steps take many turns."""
+    long_work.SLICE_NS = 0
+
+
+def make_sockets_narrow():
+    """Let deliveries to a connection pause soon."""
+    peer_connection._HIGH_WATER, peer_connection._LOW_WATER = 3000, 1000
 
 
 class _WorldLog(Log):
