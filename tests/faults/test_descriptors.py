@@ -21,7 +21,7 @@ def test_clients_leave_the_store_its_descriptors(tmp_path, limit, connections):
         log = ""
         while "Server is ready" not in log:
             log += server.stderr.readline()
-        assert f"At most {connections} connections" in log
+        assert f"Limited to {connections} connections" in log
         port = int(re.search(r"client connections on 127\.0\.0\.1:(\d+)", log)[1])
         first = Client(port)
         clients += [first, *(Client(port) for _ in range(limit + 50))]

@@ -215,7 +215,7 @@ def test_avro_payloads(read, admin, stream):
     ("options", "reason"),
     [
         ({"maxMesagesPerTrigger": "5"}, "did you mean maxMessagesPerTrigger"),
-        ({"startingPosition": "yesterday"}, "is no position"),
+        ({"startingPosition": "yesterday"}, "is not a position"),
         ({"reader": "direct"}, "set allow_direct on the stream"),
     ],
 )

@@ -327,7 +327,7 @@ def test_a_journal_that_is_gone_is_missed(disk: FaultyDisk, clean: bool) -> None
     journal = FileJournal(disk, FOLDER, owner=FolderOwner(note=notes.append))
     assert journal.load() == ConsumerState()
     assert journal.is_lost
-    assert notes == [f"No journal in {FOLDER} is there any more: the consumer starts over, and messages come again"]
+    assert notes == [f"The journal in {FOLDER} is gone: the consumer starts over, and messages are redelivered"]
     journal.delivered_run(1, [1], 5)
     journal.close()
     journal, state = open_journal(disk)

@@ -83,7 +83,7 @@ class AuthStore:
             what = "there is no operator" if not names else f"there are several operators ({', '.join(names)})"
             raise ConfigError(
                 f"{what} in {self._folder}: "
-                + ("make one: jetlake auth operator NAME" if not names else "choose one with --operator")
+                + ("create one: jetlake auth operator NAME" if not names else "choose one with --operator")
             )
         return names[0]
 

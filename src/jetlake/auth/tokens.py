@@ -115,7 +115,7 @@ def decode_token(text: str, kind: type[T]) -> T:
         _check_names(payload)
         claims: T = _decoders[kind].decode(payload)  # type: ignore[assignment]  # each decoder returns its own kind
     except (DecodeError, ValueError, RecursionError) as error:
-        raise TokenError(f"the token says something that is not understood: {error}") from None
+        raise TokenError(f"the token cannot be decoded: {error}") from None
     if kind_of(claims.sub) not in _SUBJECTS[kind]:
         raise TokenError(f"a token of type {kind.TYPE!r} cannot be about {claims.sub!r:.60}")
     claims.check()
@@ -132,7 +132,7 @@ def _check_names(payload: bytes) -> None:
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) != len(pairs):
             twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-            raise TokenError(f"the field {twice!r:.40} is there twice")
+            raise TokenError(f"the field {twice!r:.40} appears twice")
 
     json.loads(payload, object_pairs_hook=check)
 

@@ -68,7 +68,7 @@ class ConsumerGroup(Facade):
     def consume(self, member: str, handler: BlockingHandler, **options: Unpack[MemberOptions]) -> GroupMember:
         """Work as a member, as `jetlake.client.ConsumerGroup.consume`; the handler runs in a thread of its own."""
         if not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
+            raise InvalidOptionError(f"handler must be a function that takes a message, not {handler!r}")
 
         @wraps(handler)
         async def run(message: Any) -> None:

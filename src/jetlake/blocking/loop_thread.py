@@ -316,7 +316,7 @@ class LoopPort:
         if threading.current_thread() is self.thread:
             work.close()
             raise JetlakeError(
-                f"a blocking call from the {self.noun}'s own thread would wait for ever; use another thread"
+                f"a blocking call from the {self.noun}'s own thread would block forever; use another thread"
             )
         submitted = Submitted(work, unclaimed=unclaimed)
         try:

@@ -186,7 +186,7 @@ class BlockingIterator(Facade, Generic[T]):
             if self._leave_fill(fill):
                 fill.done.wait(_LAST_LOOK_S)
             if not self._taken and (fill.is_cancelled or not fill.done.is_set):
-                raise RequestTimeoutError(f"nothing came from {self._inner!r} in time")
+                raise RequestTimeoutError(f"nothing arrived from {self._inner!r} in time")
         elif not fill.done.is_set:
             self._leave_fill(fill)  # An earlier request has brought something.
             return True
@@ -465,7 +465,7 @@ class Reading(ContinuousIterator[Message]):
         """
         self.start()
         if not self._wait_for(self._workers, timeout):
-            raise RequestTimeoutError(f"consumption goes on after {timeout} s")
+            raise RequestTimeoutError(f"consumption did not end within {timeout} s")
 
     def stop(self) -> list[Message]:
         """Stop at once; messages that were not handed out go back to the server, and are returned."""
@@ -508,7 +508,7 @@ class Reading(ContinuousIterator[Message]):
 
     def _ordered(self) -> OrderedConsume:
         if not isinstance(self._inner, OrderedConsume):
-            raise InvalidOptionError("only ordered reads know how many messages there were at their beginning")
+            raise InvalidOptionError("only ordered reads know the number of messages at their start")
         return self._inner
 
     @property
@@ -565,7 +565,7 @@ class Watch(ContinuousIterator[T]):
         """
         self.start()
         if not self._wait_for([] if self._worker is None else [self._worker], timeout):
-            raise RequestTimeoutError(f"the watch goes on after {timeout} s")
+            raise RequestTimeoutError(f"the watch did not end within {timeout} s")
 
     def current(self) -> list[T]:
         """Return the values of the beginning that were not taken yet; it may be none.

@@ -84,7 +84,7 @@ class Server:
             ConfigError: an address that cannot be listened on, a folder that cannot be used, or a second start.
         """
         if self._thread is not None:
-            raise ConfigError("this server was started before; make a new one")
+            raise ConfigError("this server was already started; create a new one")
         self._thread = thread = LoopThread("jetlake-server", noun="server")
         thread.port.shutdown = self._inner.stop
         try:

@@ -69,7 +69,7 @@ class _Consume(Method, Generic[P]):
         self, instance: Facade, handler: MessageHandler | None = None, *, concurrency: int = 1, **options: Any
     ) -> Any:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+            raise InvalidOptionError(f"concurrency must be 1 or more, not {concurrency!r}")
         if concurrency > 1 and handler is None:
             raise InvalidOptionError("concurrency needs a handler")
         return Reading(self._method(instance._inner, **options), instance._thread, handler, concurrency)
@@ -156,7 +156,7 @@ class OrderedConsumer(Facade):
 
     def __enter__(self) -> Reading:
         if self._entered is not None:
-            raise InvalidOptionError(f"{self!r} is entered already; another read is another consume()")
+            raise InvalidOptionError(f"{self!r} was already entered; call consume() again for another read")
         self._entered = self.consume()
         return self._entered.__enter__()
 

@@ -372,7 +372,7 @@ class Client:
             async with asyncio.timeout(wait_s):
                 await self._connection.reconnect(wait_s / 2)
         except TimeoutError:
-            raise RequestTimeoutError(f"there is no new connection within {wait_s:g} s") from None
+            raise RequestTimeoutError(f"no new connection within {wait_s:g} s") from None
 
     async def drain(self, timeout: Seconds | None = None) -> None:
         """Close without loss: subscriptions and reads end, callbacks and handlers finish, published messages are sent.

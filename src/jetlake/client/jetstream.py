@@ -683,7 +683,7 @@ class JetStream:
 def _stream_config(name: str | StreamConfig, options: Any) -> StreamConfig:
     if isinstance(name, StreamConfig):
         if options:
-            raise InvalidOptionError("give a whole configuration or single options, not both")
+            raise InvalidOptionError("pass a configuration or single options, not both")
         check_name("stream", name.name)
         return name
     check_name("stream", name)

@@ -71,7 +71,7 @@ def restore_routes(viewers: Viewers) -> list[Route]:
 def _uploaded(files: dict[str, Path], file_id: str) -> Path:
     file = files.get(file_id)
     if file is None:
-        raise InvalidOptionError("this upload is over: another one took its place; choose the file again")
+        raise InvalidOptionError("this upload was replaced by another one; choose the file again")
     return file
 
 

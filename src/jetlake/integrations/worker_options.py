@@ -28,7 +28,7 @@ def worker_options(concurrency: int, given: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise InvalidOptionError(f"a worker has no option {unknown[0]!r}; it takes {', '.join(sorted(_OPTIONS))}")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+        raise InvalidOptionError(f"concurrency must be 1 or more, not {concurrency!r}")
     consume_options(**{name: value for name, value in given.items() if name in _CHECKED})
     retry_options(ConsumerConfig(ack_policy=AckPolicy.EXPLICIT), *(given.get(name) for name in _RETRIES))
     limit = {} if "max_bytes" in given else {"max_messages": concurrency}

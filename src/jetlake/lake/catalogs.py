@@ -68,7 +68,7 @@ class TableAddress:
                 f"the embedded catalog is a local file, and {self.folder} is not local: name a catalog with --catalog"
             )
         if self.table and (not _NAME.fullmatch(self.table) or "." not in self.table.strip(".")):
-            raise ConfigError(f"{self.table!r} is no table's name: write NAMESPACE.NAME, such as lake.orders")
+            raise ConfigError(f"{self.table!r} is not a table name: write NAMESPACE.NAME, such as lake.orders")
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def check_version(version: str) -> str:
         InvalidOptionError: the version is not semantic.
     """
     if not isinstance(version, str) or _VERSION.fullmatch(version) is None:
-        raise InvalidOptionError(f"version is like 1.2.3 (semantic versioning), not {version!r}")
+        raise InvalidOptionError(f"version must be semantic, like 1.2.3, not {version!r}")
     return version
 
 

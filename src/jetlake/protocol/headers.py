@@ -178,7 +178,7 @@ def encode_headers(pairs: Pairs = (), status: int | None = None, description: st
     try:
         return "\r\n".join(lines).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise BadHeaderError(f"headers cannot be written as UTF-8: {error}") from error
+        raise BadHeaderError(f"headers cannot be encoded as UTF-8: {error}") from error
 
 
 def _check_key(key: str) -> None:

@@ -58,11 +58,11 @@ async def test_a_message_is_as_large_as_the_server_takes_with_the_headers_of_its
     js = client.jetstream()
     await js.create_stream("S", subjects=["s.>"], allow_atomic=True)
     batch = js.batch()
-    with pytest.raises(InvalidOptionError, match="takes"):
+    with pytest.raises(InvalidOptionError, match="accepts at most"):
         batch.publish("s.1", bytes(client.max_payload - 50))
     room = client.max_payload - len(b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: 1\r\n\r\n" % (b"x" * 22))
     batch.publish("s.1", bytes(room))
-    with pytest.raises(InvalidOptionError, match="takes"):
+    with pytest.raises(InvalidOptionError, match="accepts at most"):
         await batch.commit()
     batch.publish("s.2", b"")
     assert (await batch.commit()).count == 2

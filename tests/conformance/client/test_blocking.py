@@ -197,7 +197,7 @@ def test_ordered(client):
     assert numbers([ordered.next(10)]) == [102]
     with ordered as messages:
         assert [int(messages.next(5).payload) for _ in range(3)] == [99, 100, 101]
-        with pytest.raises(InvalidOptionError, match="entered already"), ordered:
+        with pytest.raises(InvalidOptionError, match="already entered"), ordered:
             pass
     assert messages.is_stopped
 

@@ -529,7 +529,7 @@ async def test_ordered_is_entered_like_consume(js):
     for _ in range(2):
         async with ordered as messages:
             assert [int((await messages.next(5)).payload) for _ in range(7)] == list(range(3, 10))
-            with pytest.raises(InvalidOptionError, match="entered already"):
+            with pytest.raises(InvalidOptionError, match="already entered"):
                 async with ordered:
                     pass
         assert messages.is_stopped
@@ -626,7 +626,7 @@ async def test_a_filter_that_is_no_subject_is_refused_at_once(js):
 async def test_overflow(js):
     stream = await filled(js, 10)
     consumer = await stream.create_consumer("c", priority_policy="overflow", priority_groups=["jobs"])
-    with pytest.raises(InvalidOptionError, match="give group"):
+    with pytest.raises(InvalidOptionError, match="pass group"):
         consumer.fetch(1)
     with pytest.raises(InvalidOptionError, match="no group 'x'"):
         consumer.consume(group="x")

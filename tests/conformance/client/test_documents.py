@@ -198,7 +198,7 @@ async def test_older_fetches_have_the_options_of_groups(server, clients):
     await stream.create_consumer("g", priority_policy="overflow", priority_groups=["jobs"])
     await stream.create_consumer("p", priority_policy="pinned_client", priority_groups=["jobs"])
     pulls = await js.pull_subscribe(stream="S", consumer="g")
-    with pytest.raises(InvalidOptionError, match="give group"):
+    with pytest.raises(InvalidOptionError, match="pass group"):
         await pulls.fetch(1)
     assert numbers(await pulls.fetch(1, group="jobs", min_pending=4)) == [0]
     assert await pulls.fetch(1, timeout=0.2, group="jobs", min_pending=4) == []

@@ -90,7 +90,7 @@ async def test_an_error_that_cannot_be_sent_as_it_is_is_answered_all_the_same(co
                 await caller.services().request(name)
             said[name] = (caught.value.code, caught.value.description)
         assert {name: code for name, (code, _) in said.items()} == dict.fromkeys(errors, 500) | {"code": 0, "digits": 0}
-        assert "takes" in said["large"][1]
+        assert "accepts" in said["large"][1]
         assert said["long"][1].startswith("RuntimeError: xxx")
         assert [type(error) for error in reported] == [InvalidOptionError] * 3 + [RuntimeError]
         (stats,) = await caller.services().stats("failing")
@@ -196,7 +196,7 @@ async def test_a_service_that_stops_answers_what_has_come(core, clients):
     await service.stop()
     with pytest.raises(JetlakeError, match="was stopped"):
         service.add_endpoint("late", work)
-    with pytest.raises(JetlakeError, match="make another"):
+    with pytest.raises(JetlakeError, match="create another"):
         await service.start()
 
 

@@ -303,7 +303,7 @@ async def test_consumers(js):
     await stream.create_consumer("worker", filter_subject="s.1", ack_wait=5, max_deliver=3)
     with pytest.raises(ConsumerExistsError, match="by update_consumer or create_or_update_consumer"):
         await stream.create_consumer("worker", filter_subject="s.2")
-    with pytest.raises(InvalidOptionError, match="the name comes first"):
+    with pytest.raises(InvalidOptionError, match="the name is the first argument"):
         await stream.create_consumer(durable_name="other")
     updated = await stream.update_consumer("worker", ack_wait=10)
     assert (updated.config.ack_wait, updated.config.max_deliver) == (10_000_000_000, 3)

@@ -381,7 +381,7 @@ async def test_a_server_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("scheme", "reason"),
-    [("tls", "offers no TLS, which the address or the option tls demands"), ("ws", "does not speak WebSocket: ")],
+    [("tls", "offers no TLS, which the address or the option tls requires"), ("ws", "does not speak WebSocket: ")],
 )
 async def test_a_server_that_speaks_otherwise(server, scheme, reason):
     address = server.url.replace("nats://", f"{scheme}://")

@@ -14,10 +14,10 @@ async def test_a_server_without_a_feature_says_so(js, kind):
     stream = await filled(js, 1)
     if kind == "nats-server":
         for feature in ("strict_acks", "redeliver_lost"):
-            with pytest.raises(InvalidOptionError, match=f"{feature}: the server .* lacks that"):
+            with pytest.raises(InvalidOptionError, match=f"{feature}: the server .* does not support this"):
                 await stream.create_consumer("c", **{feature: True})
         await stream.create_consumer("c", strict_acks=False)
-        with pytest.raises(InvalidOptionError, match="lacks that"):
+        with pytest.raises(InvalidOptionError, match="does not support this"):
             await stream.update_consumer("c", strict_acks=True)
     else:
         consumer = await stream.create_consumer("c", strict_acks=True, redeliver_lost=True, metadata={"mine": "1"})

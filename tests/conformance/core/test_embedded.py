@@ -117,7 +117,7 @@ async def test_a_server_runs_once():
         await server.stop()
         await server.stop()
         await server.wait_stopped()
-    with pytest.raises(ConfigError, match="started before"):
+    with pytest.raises(ConfigError, match="already started"):
         await server.start()
 
 

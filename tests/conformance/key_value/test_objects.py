@@ -241,7 +241,7 @@ async def test_a_failed_put_leaves_the_old_object(store):
     assert await store.get("o") == b"old"
     assert await chunk_count(store) == 1
     for chunk_size in (0, -1, True, 10_000_000):
-        with pytest.raises(InvalidOptionError, match="chunk_size is 1 to"):
+        with pytest.raises(InvalidOptionError, match="chunk_size must be 1 to"):
             await store.put("o", b"", chunk_size=chunk_size)
 
 
@@ -428,7 +428,7 @@ async def test_stores(js, store):
     assert (await (await js.object_store("A")).status()).description == "second"
     assert await js.object_store_names() == ["A", "B"]
     await js.create_stream("OBJ_C", subjects=["c"])
-    with pytest.raises(InvalidOptionError, match="no object store"):
+    with pytest.raises(InvalidOptionError, match="not an object store"):
         await js.object_store("C")
     with pytest.raises(InvalidOptionError, match="no option 'history'"):
         await js.create_object_store("D", history=1)

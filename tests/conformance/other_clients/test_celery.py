@@ -96,7 +96,7 @@ async def test_a_worker_runs_tasks_with_retries_eta_chords_and_results(url):
                 app.backend.on_chord_part_return(again, "SUCCESS", part.result)
             assert app.AsyncResult("the body").state == "PENDING"
             for task in (large, fail_at_length):
-                with pytest.raises(EncodeError, match="the server takes 1048576 at most"):
+                with pytest.raises(EncodeError, match="the server accepts at most 1048576"):
                     task.delay().get(TIMEOUT_S, interval=0.01)
             named = add.apply_async((1, 1), task_id="mail to: ann@example.org, *.>/ä")
             assert named.get(TIMEOUT_S, interval=0.01) == 2
@@ -267,11 +267,11 @@ async def test_what_is_no_task_is_removed(url, server):
     ("path", "options", "complaint"),
     [
         ("shop", {"visibilty_timeout": 3}, "visibilty_timeout"),
-        ("shop", {"visibility_timeout": 0}, "visibility_timeout is 1 second or more"),
+        ("shop", {"visibility_timeout": 0}, "visibility_timeout must be 1 second or more"),
         ("shop", {"priority_steps": [3, 6]}, "begin with 0"),
         ("shop", {"priority_steps": 3}, "list of numbers"),
-        ("shop", {"visibility_timeout": float("nan")}, "visibility_timeout is 1 second or more"),
-        ("shop", {"replicas": 0}, "replicas is 1 or more"),
+        ("shop", {"visibility_timeout": float("nan")}, "visibility_timeout must be 1 second or more"),
+        ("shop", {"replicas": 0}, "replicas must be 1 or more"),
         ("shop", {"connect": {"password": "x", "tlss": True}}, "'connect' has options of jetlake.connect: .*'tlss'"),
         ("shop", {"connect": "x"}, "'connect' has options of jetlake.connect"),
         ("my_shop", {}, "letters, digits"),

@@ -159,9 +159,9 @@ async def test_what_cannot_work_is_refused():
     [
         ({"retry": 3}, "a worker has no option 'retry'; it takes backoff, "),
         ({"on_error": print}, "a worker has no option 'on_error'"),
-        ({"concurrency": 0}, "concurrency is 1 or more, not 0"),
-        ({"retries": -1}, "retries is a whole number"),
-        ({"expires": 1}, "expires is 4 to 600 seconds"),
+        ({"concurrency": 0}, "concurrency must be 1 or more, not 0"),
+        ({"retries": -1}, "retries must be a whole number"),
+        ({"expires": 1}, "expires must be 4 to 600 seconds"),
     ],
 )
 def test_options_that_no_consumer_takes_are_refused_where_they_are_given(options, complaint):

@@ -219,7 +219,10 @@ def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_pa
     admin.create_stream("A")
     with pytest.raises(SparkError, match="was recreated"):
         run_on(own_server, verify)
-    for wrong, complaint in ((Verify("A", str(tmp_path)), "is no archive"), (Verify("B", str(lake)), "of stream A")):
+    for wrong, complaint in (
+        (Verify("A", str(tmp_path)), "is not an archive"),
+        (Verify("B", str(lake)), "of stream A"),
+    ):
         admin.create_stream("B", subjects=["b"])
         with pytest.raises(ConfigError, match=complaint):
             run_on(own_server, wrong)

@@ -38,7 +38,7 @@ def test_the_end_leaves_no_thread_and_may_be_said_twice():
     server.stop()
     server.clock_moved()
     assert set(threading.enumerate()) <= before
-    with pytest.raises(ConfigError, match="started before"):
+    with pytest.raises(ConfigError, match="already started"):
         server.start()
 
 

@@ -34,7 +34,7 @@ def test_subjects_are_read_as_the_source_reads_them(tmp_path):
     assert """'subjects': '["a.>", "b", "c,d"]'""" in written
     result = CliRunner().invoke(app, ["pipeline", "archive", "S", str(tmp_path / "lake"), "--subjects", "a,,b"])
     assert result.exit_code == 2
-    assert "it names nothing" in result.output
+    assert "it is empty, or has an empty name" in result.output
 
 
 def test_a_login_in_the_address_is_taken_out_of_it():
@@ -67,13 +67,13 @@ def run(*words: str, **environment: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        ("archive A /lake --by week", 2, "is no partitioning"),
+        ("archive A /lake --by week", 2, "is not a partitioning"),
         ("archive A /lake --format avro", 2, "avro"),
         ("archive A /lake --every soon", 2, "is not a duration"),
         ("replay /lake A --rate 5 --original", 2, "exclude each other"),
-        ("replay /lake A --subject-map a", 2, "is no subject map"),
+        ("replay /lake A --subject-map a", 2, "is not a subject map"),
         ("replay /lake A --from yesterday", 2, "is not a time"),
-        ("health --to kafka:x", 2, "is no place to write to"),
+        ("health --to kafka:x", 2, "is not a target"),
         ("health --window soon", 2, "window 'soon' can't be used"),
         ("dead-letters A --to A", 2, "can't take its own dead letters"),
         ("dead-letters --to A", 2, "Missing argument"),

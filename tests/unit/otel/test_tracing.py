@@ -159,7 +159,7 @@ async def test_failures_and_metrics(client, telemetry):
             batch.publish("orders.new", b"", timeout=1)
         batch.discard()
     consumer = await stream.create_consumer("worker")
-    with pytest.raises(InvalidOptionError, match="handler is a function"):
+    with pytest.raises(InvalidOptionError, match="handler must be a function"):
         consumer.consume(5)
 
     def fail(message):

@@ -259,8 +259,8 @@ def test_expectations():
     ("row", "options", "reason"),
     [
         ({"subject": None, "data": b""}, {}, "row 5.*it is null"),
-        ({"subject": "a b", "data": b""}, {}, "row 5.*no subject to publish to"),
-        ({"subject": "a\r\nPUB x 0", "data": b""}, {}, "no subject to publish to"),
+        ({"subject": "a b", "data": b""}, {}, "row 5.*not a subject to publish to"),
+        ({"subject": "a\r\nPUB x 0", "data": b""}, {}, "not a subject to publish to"),
         ({"subject": "a", "data": b"", "headers": [("K:", ["v"])]}, {}, "holds a colon"),
         ({"subject": "a", "data": b"", "headers": [("K", ["v\r\nX: y"])]}, {}, "line break"),
         ({"subject": "a", "data": b"", "msg_id": None}, {"messageId": "column"}, "msg_id is null"),

@@ -188,7 +188,7 @@ def test_avro():
         "map": [("k", 1.0)],
     }
     assert list(reasons) == [1, 2, 3]
-    assert reasons[1] == "1 bytes are left behind the record"
+    assert reasons[1] == "1 bytes follow the record"
 
 
 def test_avro_by_a_reader_schema():
@@ -234,7 +234,7 @@ def test_avro_names_are_found_by_their_full_name_too():
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ('"long"', "must describe a record"),
         ('{"type": "record", "name": "R", "fields": []}', "the record of value has no fields"),
         (record('{"name": "x", "type": ["int", "string"]}'), "union"),

@@ -201,7 +201,7 @@ def _backups(folder: str) -> list[Path]:
     """Return the folders of streams in a backup of an account."""
     found = sorted(path.parent for path in Path(folder).glob("*/backup.json"))
     if not found:
-        fail(f"{folder} has no backups of streams. Make one: jetlake account backup FOLDER")
+        fail(f"{folder} has no backups of streams. Create one: jetlake account backup FOLDER")
     return found
 
 

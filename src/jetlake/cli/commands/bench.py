@@ -75,7 +75,7 @@ class _BenchGroup(SharedGroup):
                 f"jetlake bench sub {subject}",
                 f"jetlake bench js pub sync {subject}",
             )
-            raise click.UsageError(f"{subject!r} is no benchmark. For this subject: {', '.join(ways)}", ctx)
+            raise click.UsageError(f"{subject!r} is not a benchmark. For this subject: {', '.join(ways)}", ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -140,7 +140,7 @@ class ApiCaller:
         self, connection: Connection, *, domain: str = "", prefix: str = "", timeout_s: float | None = None
     ) -> None:
         if domain and prefix:
-            raise InvalidOptionError("domain is a prefix too: give one of them")
+            raise InvalidOptionError("domain and prefix are mutually exclusive: pass one of them")
         if domain:
             check_name("domain", domain)
         if prefix and not is_valid_publish(prefix.rstrip(".").encode()):

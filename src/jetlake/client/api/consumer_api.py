@@ -28,7 +28,9 @@ __all__ = ["consumer_config", "create_consumer", "pause_consumer", "with_feature
 def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
     """Return the configuration of a consumer that the options describe; acknowledgements are explicit by default."""
     if given := options.get("durable_name") or options.get("name"):
-        raise InvalidOptionError(f"the name comes first, and makes a consumer durable: create_consumer({given!r}, …)")
+        raise InvalidOptionError(
+            f"the name is the first argument, and makes a consumer durable: create_consumer({given!r}, …)"
+        )
     if name is not None:
         check_name("consumer", name)
     elif durable:
@@ -77,7 +79,7 @@ def with_features(options: dict[str, Any], metadata: Mapping[str, str]) -> dict[
     merged = dict(options.get("metadata", metadata))
     for name, is_on in given.items():
         if not isinstance(is_on, bool):
-            raise InvalidOptionError(f"{name} is True or False, not {is_on!r}")
+            raise InvalidOptionError(f"{name} must be True or False, not {is_on!r}")
         merged.pop(FEATURE_PREFIX + name, None)
         if is_on:
             merged[FEATURE_PREFIX + name] = "true"
@@ -89,7 +91,7 @@ def _check_features(api: ApiCaller, config: ConsumerConfig) -> None:
     if missing:
         server = api.connection.info.version
         raise InvalidOptionError(
-            f"{' and '.join(sorted(missing))}: the server ({server}) lacks that; jetlake's own server has it"
+            f"{' and '.join(sorted(missing))}: the server ({server}) does not support this; jetlake's own server does"
         )
     if STRICT_ACKS in features_of(config) and config.ack_policy is not AckPolicy.EXPLICIT:
         raise InvalidOptionError(f"strict_acks needs ack_policy explicit, not {config.ack_policy.value}")

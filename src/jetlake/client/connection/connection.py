@@ -248,7 +248,7 @@ class Connection(Outbox):
                 await self.flush(timeout_s)
             except (DisconnectedError, RequestTimeoutError):
                 pass
-        self.abort(ClientConnectionError("the client reconnects, as force_reconnect asked for"))
+        self.abort(ClientConnectionError("the client reconnects, as requested by force_reconnect"))
         await self._link.wait_connected()
 
     def abort(self, error: Exception) -> None:
@@ -445,7 +445,7 @@ class Connection(Outbox):
         """
         if size > self.max_payload:
             raise InvalidOptionError(
-                f"headers and payload of {size} bytes: the server takes {self.max_payload} at most"
+                f"headers and payload of {size} bytes: the server accepts at most {self.max_payload}"
             )
 
     def request_raw(
@@ -541,7 +541,9 @@ class Connection(Outbox):
         dropped = self.send_kept(self.max_payload)
         if dropped:
             limit = f"{self.address} takes {self.max_payload} bytes of headers and payload at most"
-            self.signal(InvalidOptionError(f"{limit}: {dropped} larger messages that waited for a server were dropped"))
+            self.signal(
+                InvalidOptionError(f"{limit}: {dropped} larger messages that were waiting for a server were dropped")
+            )
         if not is_first:
             self._callbacks.emit(self.options.on_reconnected)
 
@@ -555,7 +557,7 @@ class Connection(Outbox):
         if not is_clean:
             self.last_error = reason
         dropped = self.keep_unsent()
-        self._pings.stop(DisconnectedError("the connection was lost before the server had answered"))
+        self._pings.stop(DisconnectedError("the connection was lost before the server answered"))
         if not is_final:
             for receiver in self.receivers():
                 receiver.disconnected()

@@ -94,7 +94,7 @@ def read_info(json: bytes) -> ServerInfo:
     try:
         return decode(ServerInfo, json)
     except DecodeError as error:
-        raise ServerError(f"the server's INFO is not understood: {error}") from None
+        raise ServerError(f"the server's INFO can't be decoded: {error}") from None
 
 
 def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerInfo, *, secure: bool) -> bytes:
@@ -106,11 +106,11 @@ def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerI
     """
     user, password, token, credentials = options.user, options.password, options.token, options.credentials
     if callable(user) or callable(password) or callable(token) or callable(credentials):
-        raise InvalidOptionError("functions that give credentials need jetlake.connect or jetlake.blocking.connect")
+        raise InvalidOptionError("functions that return credentials need jetlake.connect or jetlake.blocking.connect")
     jwt = nkey = signature = ""
     if credentials is not None:
         if not info.nonce:
-            raise AuthorizationError(f"{address} takes no nkeys: it sent no nonce to sign")
+            raise AuthorizationError(f"{address} does not support nkeys: it sent no nonce to sign")
         signature = credentials.sign(info.nonce)
         jwt = credentials.jwt
         nkey = "" if jwt else credentials.public_key
@@ -149,7 +149,7 @@ def tls_context(options: ConnectOptions, address: ServerAddress, info: ServerInf
     wanted = bool(options.tls) or address.tls or options.tls_handshake_first
     if info is not None:
         if wanted and not (info.tls_required or info.tls_available):
-            raise ConfigError(f"{address} offers no TLS, which the address or the option tls demands")
+            raise ConfigError(f"{address} offers no TLS, which the address or the option tls requires")
         if info.tls_required and options.tls is False:
             raise ConfigError(f"{address} requires TLS, and the option tls is False")
         wanted = wanted or info.tls_required
@@ -170,7 +170,7 @@ def complaint(text: str) -> JetlakeError:
     if lowered.startswith(_AUTHORIZATION_TEXTS):
         return AuthorizationError(f"the server refused the credentials: {text}")
     if lowered.startswith("stale connection"):
-        return StaleConnectionError("the server heard nothing from this client and closed the connection")
+        return StaleConnectionError("the server received nothing from this client and closed the connection")
     if lowered.startswith("permissions violation"):
         return PermissionsError(text)
     return ServerError(text)

@@ -110,12 +110,12 @@ def answer_limits(
         InvalidOptionError: an option that cannot work.
     """
     if max_messages is not None and (isinstance(max_messages, bool) or max_messages < 1):
-        raise InvalidOptionError(f"max_messages is 1 or more, not {max_messages!r}")
+        raise InvalidOptionError(f"max_messages must be 1 or more, not {max_messages!r}")
     stall_s = None if stall is None else duration_s("stall", stall)
     if stall_s is not None and stall_s <= 0:
-        raise InvalidOptionError(f"stall is more than 0 seconds, not {stall_s:g}")
+        raise InvalidOptionError(f"stall must be more than 0 seconds, not {stall_s:g}")
     if not isinstance(sentinel, bool) and not callable(sentinel):
-        raise InvalidOptionError(f"sentinel is True, False or a function that takes a message, not {sentinel!r}")
+        raise InvalidOptionError(f"sentinel must be True, False or a function that takes a message, not {sentinel!r}")
     is_last = sentinel if callable(sentinel) else _is_empty if sentinel else None
     return AnswerLimits(timeout_s, max_messages, stall_s, is_last)
 

@@ -109,7 +109,7 @@ class Outbox:
             raise ConnectionClosedError("the connection is closed")
         if not self._keep(frame, key):
             raise OutboundBufferFullError(
-                f"no server is connected and {self._kept_bytes_max} bytes wait already (pending_bytes_max)"
+                f"no server is connected and {self._kept_bytes_max} bytes are waiting already (pending_bytes_max)"
             )
 
     def _keep(self, frame: bytes, key: bytes = b"") -> bool:
@@ -274,7 +274,7 @@ def check_loop(loop: asyncio.AbstractEventLoop) -> None:
     """
     if asyncio._get_running_loop() is not loop:
         raise JetlakeError(
-            "the client belongs to the event loop that it was made on: call it there (by "
+            "the client belongs to the event loop it was created on: call it from there (with "
             "asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe), or use jetlake.blocking from any thread"
         )
 

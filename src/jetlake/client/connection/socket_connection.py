@@ -108,7 +108,7 @@ class SocketConnection:
             self.sock.sendall(data)
         except OSError as error:
             self.close()
-            raise ConnectionClosedError(f"{self.address} does not take what is written: {error}") from error
+            raise ConnectionClosedError(f"{self.address} does not accept data: {error}") from error
 
     def publish(self, subject: bytes, payload: bytes = b"", *, reply: bytes = b"", header: bytes = b"") -> None:
         """Publish one message."""
@@ -190,7 +190,7 @@ class SocketConnection:
             RequestTimeoutError: none came in time.
             ConnectionClosedError: the connection broke.
         """
-        return self._recv(timeout_s, "nothing came in time")
+        return self._recv(timeout_s, "nothing arrived in time")
 
     def recv_into(self, buffer: memoryview, timeout_s: float | None = None) -> int:
         """Wait for bytes and put all that are there into the buffer; returns how many.
@@ -223,7 +223,7 @@ class SocketConnection:
             self.sock.settimeout(timeout_s)
             count = self.sock.recv_into(buffer)
         except TimeoutError:
-            raise RequestTimeoutError("nothing came in time") from None
+            raise RequestTimeoutError("nothing arrived in time") from None
         except OSError as error:
             raise self._broken(error) from error
         if not count:

@@ -59,9 +59,9 @@ class PendingLimits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.pending_messages_max < 1 or self.pending_bytes_max < 1:
-            raise InvalidOptionError("pending_messages_max and pending_bytes_max are at least 1")
+            raise InvalidOptionError("pending_messages_max and pending_bytes_max must be at least 1")
         if self.on_slow not in _POLICIES:
-            raise InvalidOptionError(f"on_slow is one of {', '.join(_POLICIES)}, not {self.on_slow!r}")
+            raise InvalidOptionError(f"on_slow must be one of {', '.join(_POLICIES)}, not {self.on_slow!r}")
 
 
 @hides("handed_out_up_to", "lend_batch", "loan")
@@ -231,7 +231,7 @@ class Subscription(Receiver):
     async def unsubscribe(self, after: int = 0) -> None:
         """End the subscription now, or after `after` messages since it began; waiting messages can still be taken."""
         if after < 0:
-            raise InvalidOptionError(f"after is 0 or more messages, not {after}")
+            raise InvalidOptionError(f"after must be 0 or more messages, not {after}")
         self._connection.unsubscribe(self, after)
         if not after or self.delivered >= after:
             self.ended(None)

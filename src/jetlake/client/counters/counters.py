@@ -76,7 +76,7 @@ class Counters:
             DecodeError: the increment was added, but the server's answer holds no value.
         """
         if isinstance(increment, bool) or not isinstance(increment, int):
-            raise InvalidOptionError(f"increment is a whole number, not {increment!r}")
+            raise InvalidOptionError(f"increment must be a whole number, not {increment!r}")
         if increment.bit_length() > _INCREMENT_BITS_MAX:
             raise InvalidOptionError(f"increment has {_INCREMENT_BITS_MAX} bits at most, not {increment.bit_length()}")
         headers = {"Nats-Incr": _digits(increment)}
@@ -131,7 +131,7 @@ def _whole_number(text: str) -> int:
         ValueError: the text is none.
     """
     if _match_number(text) is None:
-        raise ValueError(f"{text[:40]!r} is no whole number of up to {_DIGITS_MAX} digits")
+        raise ValueError(f"{text[:40]!r} is not a whole number of up to {_DIGITS_MAX} digits")
     return int(Decimal(text))
 
 
@@ -150,4 +150,4 @@ def _entry(message: StoredMessage) -> CounterEntry:
             },
         )
     except ValueError as error:
-        raise DecodeError(f"message {message.sequence} on {message.subject!r} is no counter: {error}") from None
+        raise DecodeError(f"message {message.sequence} on {message.subject!r} is not a counter: {error}") from None

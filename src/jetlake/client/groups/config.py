@@ -77,7 +77,7 @@ def decode_config(kind: type[GroupConfig], key: str, value: bytes) -> GroupConfi
         config = decode(kind, value)
         check_config(config)
     except (DecodeError, InvalidOptionError) as error:
-        raise ConsumerGroupError(f"the configuration of the consumer group {key!r} is bad: {error}") from None
+        raise ConsumerGroupError(f"the configuration of the consumer group {key!r} is not valid: {error}") from None
     return config
 
 
@@ -88,9 +88,9 @@ def check_config(config: GroupConfig) -> None:
         InvalidOptionError: they cannot.
     """
     if isinstance(config.max_members, bool) or not isinstance(config.max_members, int) or config.max_members < 1:
-        raise InvalidOptionError(f"max_members is 1 or more, not {config.max_members!r}")
+        raise InvalidOptionError(f"max_members must be 1 or more, not {config.max_members!r}")
     if config.members and config.member_mappings:
-        raise InvalidOptionError("a group has members or mappings, not both")
+        raise InvalidOptionError("pass members or mappings, not both")
     for name in (*config.members, *(mapping.member for mapping in config.member_mappings)):
         check_name("member", name)
     if config.member_mappings:
@@ -115,11 +115,11 @@ def _check_partitioning(one: PartitioningFilter) -> None:
     tokens = one.filter.split(".")
     stars = tokens.count("*")
     if not stars and tokens[-1] != _ALL:
-        raise InvalidOptionError(f"{one.filter!r} has no wildcard: all its messages would be of one partition")
+        raise InvalidOptionError(f"{one.filter!r} has no wildcard: all its messages would be in one partition")
     wildcards = one.partitioning_wildcards or ()
     if len(set(wildcards)) < len(wildcards) or not all(1 <= number <= stars for number in wildcards):
         raise InvalidOptionError(
-            f"the key of {one.filter!r} is made of its {stars} '*', counted from 1, not of {list(wildcards)}"
+            f"the key of {one.filter!r} consists of some of its {stars} '*', counted from 1, not of {list(wildcards)}"
         )
 
 

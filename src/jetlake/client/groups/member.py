@@ -90,7 +90,7 @@ class GroupMember:
 
     def __init__(self, group: ConsumerGroup, name: str, handler: GroupHandler, options: MemberOptions) -> None:
         if not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
+            raise InvalidOptionError(f"handler must be a function that takes a message, not {handler!r}")
         if unknown := options.keys() - MemberOptions.__annotations__.keys():
             raise InvalidOptionError(f"a member has no option {sorted(unknown)[0]!r}")
         self._group = group
@@ -99,7 +99,7 @@ class GroupMember:
         self._options = options
         self._ack_wait_s = duration_s("ack_wait", options.get("ack_wait", _ACK_WAIT_S))
         if self._ack_wait_s <= 0:
-            raise InvalidOptionError(f"ack_wait is more than 0 seconds, not {self._ack_wait_s:g}")
+            raise InvalidOptionError(f"ack_wait must be more than 0 seconds, not {self._ack_wait_s:g}")
         self._max_ack_pending = options.get("max_ack_pending", 1)
         self._reading: Consume | None = None
         self._ended: asyncio.Task[None] | None = None

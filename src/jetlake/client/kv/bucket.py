@@ -151,7 +151,7 @@ class KeyValue:
         stored_key = self._stored_key(key)
         subject = self._prefix + stored_key
         if revision < 0:
-            raise InvalidOptionError(f"revision is 1 or more, not {revision}")
+            raise InvalidOptionError(f"revision must be 1 or more, not {revision}")
         if not revision:
             message = await self._newest(stored_key, leader=leader)
         elif leader:
@@ -277,7 +277,7 @@ class KeyValue:
             InvalidOptionError: patterns that are none, or two ways to begin.
         """
         if include_history + updates_only + bool(from_revision) > 1:
-            raise InvalidOptionError("include_history, updates_only and from_revision are ways to begin: give one")
+            raise InvalidOptionError("include_history, updates_only and from_revision are mutually exclusive")
         policy: DeliverPolicyName = "last_per_subject"
         if include_history:
             policy = "all"
@@ -430,7 +430,7 @@ class KeyValue:
     ) -> int:
         stored_key = self._stored_key(key)
         if revision is not None and revision < 0:
-            raise InvalidOptionError(f"revision is 0 or more, not {revision}")
+            raise InvalidOptionError(f"revision must be 0 or more, not {revision}")
         subject = self._write_prefix + stored_key
         ack = await self._publisher.publish(
             subject,
@@ -478,7 +478,7 @@ def key_value_buckets(api: ApiCaller, publisher: Publisher) -> Buckets[KeyValue,
 
     def handle(info: StreamInfo) -> KeyValue:
         if info.config.max_msgs_per_subject < 1:
-            raise InvalidOptionError(f"stream {info.config.name!r} is no bucket: it keeps all messages of a subject")
+            raise InvalidOptionError(f"stream {info.config.name!r} is not a bucket: it keeps all messages of a subject")
         stream = Stream(api, info)
         mirror = info.config.mirror
         if mirror is None:

@@ -94,7 +94,7 @@ class Base64Values:
         try:
             return b64decode(value, altchars=b"-_", validate=True)
         except Base64Error as error:
-            raise DecodeError(f"a value is no base64: {error}") from None
+            raise DecodeError(f"a value is not valid base64: {error}") from None
 
 
 class KeyChain:
@@ -147,4 +147,4 @@ def _from_base64(token: str) -> bytes:
     try:
         return urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except ValueError as error:
-        raise DecodeError(f"the key {token!r} is no base64: {error}") from None
+        raise DecodeError(f"the key {token!r} is not valid base64: {error}") from None

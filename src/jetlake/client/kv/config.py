@@ -59,7 +59,7 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
     given: dict[str, Any] = dict(options)
     history = given.pop("history", 1)
     if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= _HISTORY_MAX:
-        raise InvalidOptionError(f"history is 1 to {_HISTORY_MAX} revisions of a key, not {history!r}")
+        raise InvalidOptionError(f"history must be 1 to {_HISTORY_MAX} revisions of a key, not {history!r}")
     marker_ttl = given.pop("limit_marker_ttl", None)
     unknown = given.keys() - BucketOptions.__annotations__.keys()
     if unknown:
@@ -127,7 +127,7 @@ def check_key(key: str) -> str:
         InvalidOptionError: not dot-separated tokens of letters, digits and `-/_=`.
     """
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise InvalidOptionError(f"a key is dot-separated tokens of letters, digits and -/_=, not {key!r}")
+        raise InvalidOptionError(f"a key must consist of dot-separated tokens of letters, digits and -/_=, not {key!r}")
     return key
 
 
@@ -138,7 +138,9 @@ def check_pattern(pattern: str) -> str:
         InvalidOptionError: neither.
     """
     if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
-        raise InvalidOptionError(f"a pattern is a key that may have * for a token and > at its end, not {pattern!r}")
+        raise InvalidOptionError(
+            f"a pattern must be a key in which * may stand for a token and > for the end, not {pattern!r}"
+        )
     return pattern
 
 

@@ -26,7 +26,7 @@ def json_payload(payload: bytes, kind: Any, place: str) -> Any:
     try:
         return _decoder(Any if kind is None else kind).decode(payload)
     except msgspec.ValidationError as error:
-        raise DecodeError(f"the JSON {place} has another shape: {error}") from None
+        raise DecodeError(f"the JSON {place} does not have the expected type: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"the payload {place} is not JSON: {error}") from None
 

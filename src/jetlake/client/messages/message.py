@@ -211,7 +211,7 @@ class Message(Struct, gc=False, eq=False):
             InvalidOptionError: headers and payload are larger than the server takes.
         """
         if not self.raw_reply or self._outlet is None:
-            raise JetlakeError(f"the message on {self.subject!r} asks for no answer: it has no reply subject")
+            raise JetlakeError(f"the message on {self.subject!r} has no reply subject, so it cannot be answered")
         if type(payload) is not bytes:
             payload = payload_bytes(payload)
         header = encode_headers(headers) if headers else b""
@@ -271,7 +271,7 @@ class Message(Struct, gc=False, eq=False):
         if sent != kind or (kind == b"-NAK" and self._confirmation is False):
             # A nak is not repeated to have it confirmed: the server would take it for one of the next delivery.
             told = f"{_CALLS[kind]} after {_CALLS[sent]}, which was sent first and counts"
-            raise AlreadyAcknowledgedError(f"{told}: the message on {self.subject!r} has its acknowledgement")
+            raise AlreadyAcknowledgedError(f"{told}: the message on {self.subject!r} is already acknowledged")
         return True
 
     def term_body(self, reason: str) -> bytes:
@@ -279,7 +279,7 @@ class Message(Struct, gc=False, eq=False):
         if not reason:
             return b"+TERM"
         if "\r" in reason or "\n" in reason:
-            raise InvalidOptionError("reason is one line")
+            raise InvalidOptionError("reason must be a single line")
         body = b"+TERM " + reason.encode()
         self._answerable()[0].check_size(len(body))
         return body
@@ -309,7 +309,7 @@ def nak_body(delay: Seconds | None) -> bytes:
         return b"-NAK"
     delay_ns = nanoseconds(delay)
     if delay_ns < 0:
-        raise InvalidOptionError(f"delay is 0 or more seconds, not {delay!r}")
+        raise InvalidOptionError(f"delay must be 0 or more seconds, not {delay!r}")
     return b'-NAK {"delay":%d}' % delay_ns
 
 

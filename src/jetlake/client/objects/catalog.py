@@ -76,7 +76,7 @@ class ObjectCatalog:
             return stored
         if not lost_answers:
             await self.purge_chunks(info)
-        raise ObjectError(f"object {info.name!r} of {self._bucket!r} is changed by others all the time; put it again")
+        raise ObjectError(f"object {info.name!r} of {self._bucket!r} is being changed by others; put it again")
 
     async def publish(
         self, info: ObjectInfo, old: ObjectInfo | None, headers: Mapping[str, str] | None = None

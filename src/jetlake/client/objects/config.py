@@ -75,9 +75,9 @@ def check_name(name: str) -> str:
         InvalidOptionError: it is empty, too long, or no text.
     """
     if not isinstance(name, str) or not name:
-        raise InvalidOptionError(f"an object's name is a text that is not empty, not {name!r}")
+        raise InvalidOptionError(f"an object's name must be a non-empty str, not {name!r}")
     if len(_bytes(name)) > _NAME_BYTES_MAX:
-        raise InvalidOptionError(f"an object's name has {_NAME_BYTES_MAX} bytes at most, not {len(_bytes(name))}")
+        raise InvalidOptionError(f"an object's name may have at most {_NAME_BYTES_MAX} bytes, not {len(_bytes(name))}")
     return name
 
 
@@ -85,7 +85,7 @@ def _bytes(name: str) -> bytes:
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise InvalidOptionError(f"an object's name is a text that UTF-8 can write, not {name!r}") from None
+        raise InvalidOptionError(f"an object's name must be encodable as UTF-8, not {name!r}") from None
 
 
 def stream_name(bucket: str) -> str:

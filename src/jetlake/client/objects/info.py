@@ -119,7 +119,7 @@ def check_info(info: ObjectInfo) -> bytes:
     try:
         decode(_WireInfo, data)
     except DecodeError as error:
-        raise InvalidOptionError(f"description, headers and metadata of an object are texts: {error}") from None
+        raise InvalidOptionError(f"description, headers and metadata of an object must be str: {error}") from None
     return data
 
 

@@ -65,7 +65,7 @@ class ObjectReader:
             InvalidOptionError: reading has not begun.
         """
         if self._info is None:
-            raise InvalidOptionError("the object is not looked up yet: use `async with`, or await start()")
+            raise InvalidOptionError("the object has not been looked up yet: use `async with`, or await start()")
         return self._info
 
     async def start(self) -> Self:

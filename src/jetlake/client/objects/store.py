@@ -346,7 +346,7 @@ class ObjectStore:
         if chunk_size is None:
             return min(_CHUNK_BYTES, room)
         if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or not 1 <= chunk_size <= room:
-            raise InvalidOptionError(f"chunk_size is 1 to {room} bytes, the server's limit, not {chunk_size!r}")
+            raise InvalidOptionError(f"chunk_size must be 1 to {room} bytes, the server's limit, not {chunk_size!r}")
         return chunk_size
 
     async def update_meta(
@@ -399,7 +399,7 @@ class ObjectStore:
         """
         found = await self.info(target) if isinstance(target, str) else target
         if found.link is not None or found.is_deleted:
-            raise InvalidOptionError(f"a link leads to an object: {found.name!r} is a link itself, or deleted")
+            raise InvalidOptionError(f"a link must lead to an object: {found.name!r} is a link itself, or deleted")
         return await self._link(name, ObjectLink(bucket=found.bucket, name=found.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
@@ -533,7 +533,9 @@ def object_stores(api: ApiCaller, publisher: Publisher) -> Buckets[ObjectStore, 
         config = info.config
         bucket = config.name.removeprefix(STREAM_PREFIX)
         if f"$O.{bucket}.M.>" not in config.subjects:
-            raise InvalidOptionError(f"stream {config.name!r} is no object store: it does not take $O.{bucket}.M.>")
+            raise InvalidOptionError(
+                f"stream {config.name!r} is not an object store: it does not capture $O.{bucket}.M.>"
+            )
         return ObjectStore(api, publisher, Stream(api, info))
 
     return Buckets(api, prefix=STREAM_PREFIX, subjects="$O.*.C.>", configure=object_store_config, handle=handle)

@@ -180,7 +180,7 @@ async def _blocks(content: Any, block_bytes: int) -> AsyncIterator[bytes]:
     else:
         hint = ": encode the text, or give a pathlib.Path" if isinstance(content, str) else ""
         raise InvalidOptionError(
-            f"an object is made of bytes, a path, an open file or an iterator of bytes,"
+            f"the content of an object must be bytes, a path, an open file or an iterator of bytes,"
             f" not {type(content).__name__}{hint}"
         )
 

@@ -134,7 +134,7 @@ class OrderedConsumer:
 
     async def __aenter__(self) -> OrderedConsume:
         if self._entered is not None:
-            raise InvalidOptionError(f"{self!r} is entered already; another read is another consume()")
+            raise InvalidOptionError(f"{self!r} was already entered; call consume() again for another read")
         self._entered = self.consume()
         return self._entered.start()
 

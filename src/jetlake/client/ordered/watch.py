@@ -55,7 +55,7 @@ class Watch(Generic[T]):
         handler: WatchHandler[T] | None = None,
     ) -> None:
         if handler is not None and not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a change, not {handler!r}")
+            raise InvalidOptionError(f"handler must be a function that takes a change, not {handler!r}")
         self._name = name
         self._convert = convert
         self._stream_info = stream_info

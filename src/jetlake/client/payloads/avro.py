@@ -28,7 +28,7 @@ def avro_json(schema_json: str) -> Any:
     try:
         return json.loads(schema_json)
     except ValueError as error:
-        raise ConfigError(f"the Avro schema is no JSON: {error}") from None
+        raise ConfigError(f"the Avro schema is not valid JSON: {error}") from None
 
 
 def parse_avro(schema_json: str, name: str = "the writer's schema") -> Any:
@@ -46,7 +46,7 @@ def parse_avro(schema_json: str, name: str = "the writer's schema") -> Any:
         return fastavro.parse_schema(schema)
     # A broken schema shows itself in whatever the parser stumbles over, a missing key too.
     except Exception as error:
-        raise ConfigError(f"{name} is no Avro schema: {error!r:.300}") from None
+        raise ConfigError(f"{name} is not a valid Avro schema: {error!r:.300}") from None
 
 
 def avro_reader(schema_json: str, reader_schema_json: str = "") -> Callable[[bytes], Any]:
@@ -64,7 +64,7 @@ def avro_reader(schema_json: str, reader_schema_json: str = "") -> Callable[[byt
         value = read(stream, schema, reader_schema)
         left = len(payload) - stream.tell()
         if left:
-            raise ValueError(f"{left} bytes are left behind the record")
+            raise ValueError(f"{left} bytes follow the record")
         return value
 
     return decode

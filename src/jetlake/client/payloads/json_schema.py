@@ -31,7 +31,7 @@ def parse_json_schema(text: str) -> Json:
     try:
         schema = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"the JSON Schema is no JSON: {error}") from None
+        raise ConfigError(f"the JSON Schema is not valid JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise ConfigError("the JSON Schema is an object, or true or false")
     jsonschema = _library()
@@ -64,7 +64,7 @@ def json_check(text: str) -> Callable[[bytes], None]:
             value = msgspec.json.decode(payload)
             error = next(validator.iter_errors(value), None)
         except (msgspec.DecodeError, UnicodeDecodeError) as broken:
-            raise ValueError(f"it is no JSON: {broken}") from None
+            raise ValueError(f"it is not valid JSON: {broken}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         except Unresolvable as unknown:

@@ -54,7 +54,7 @@ def message_class(descriptor_set: str | bytes, name: str = "") -> Any:
         raise ConfigError(f"the Protobuf descriptor set has no message {name}, but {found or 'none'}") from None
     except (binascii.Error, message.DecodeError, IndexError, TypeError) as error:
         raise ConfigError(
-            f"the Protobuf schema is no descriptor set ({error}): write one with protoc --include_imports "
+            f"the Protobuf schema is not a descriptor set ({error}): write one with protoc --include_imports "
             "--descriptor_set_out=FILE"
         ) from None
 
@@ -76,7 +76,9 @@ def protobuf_reader(descriptor_set: str | bytes, name: str = "") -> Callable[[by
             raise ValueError(f"it is no {kind.DESCRIPTOR.full_name}: {error}") from None
         unknown = UnknownFieldSet(found)
         if len(unknown):
-            raise ValueError(f"it has a field {unknown[0].field_number}, which {kind.DESCRIPTOR.full_name} has not")
+            raise ValueError(
+                f"it has a field {unknown[0].field_number}, which {kind.DESCRIPTOR.full_name} does not have"
+            )
         return found
 
     return read
@@ -179,7 +181,7 @@ def _scalar(field: Any, value: Any) -> Any:
 
 def _whole(field: Any, value: decimal.Decimal) -> int:
     if value != int(value):
-        raise ValueError(f"{field.name} is a whole number, not {value}")
+        raise ValueError(f"{field.name} must be a whole number, not {value}")
     return int(value)
 
 

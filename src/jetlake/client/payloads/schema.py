@@ -59,10 +59,10 @@ class PayloadSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             ConfigError: it is none, or what reads it is not installed.
         """
         if not is_valid_config(self.subject.encode()):
-            raise ConfigError(f"{self.subject!r} is no subject or pattern")
+            raise ConfigError(f"{self.subject!r} is not a valid subject or pattern")
         if self.format not in FORMATS or self.compatibility not in COMPATIBILITIES:
             raise ConfigError(
-                f"a schema is one of {', '.join(FORMATS)}, with compatibility {', '.join(COMPATIBILITIES)}; not "
+                f"a schema must be one of {', '.join(FORMATS)}, with compatibility {', '.join(COMPATIBILITIES)}; not "
                 f"{self.format} with {self.compatibility}"
             )
         match self.format:
@@ -117,7 +117,7 @@ class PayloadSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 return decode(payload)
             # A broken record shows itself in whatever the reader stumbles over.
             except Exception as error:
-                raise ValueError(f"it is no such record: {error or type(error).__name__}") from None
+                raise ValueError(f"it is not such a record: {error or type(error).__name__}") from None
 
         return read_avro
 
@@ -146,7 +146,7 @@ def schema_text(format_name: str, content: str | bytes) -> str:
     try:
         return content if isinstance(content, str) else content.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the schema is no text: {error}") from None
+        raise ConfigError(f"the schema is not text: {error}") from None
 
 
 def schema_key(stream: str, subject: str) -> str:
@@ -169,7 +169,7 @@ def decode_schema(value: bytes) -> PayloadSchema:
     try:
         return msgspec.json.decode(value, type=PayloadSchema)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SchemaError(f"a value of the key-value bucket {BUCKET} is no schema: {error}") from None
+        raise SchemaError(f"a value of the key-value bucket {BUCKET} is not a schema: {error}") from None
 
 
 def shown_value(value: Any) -> bytes:

@@ -78,10 +78,10 @@ class AtomicBatch:
             InvalidOptionError: an option that a batch cannot have, or more than the server takes.
         """
         if self._is_over:
-            raise BatchError("the batch is over; begin another one")
+            raise BatchError("the batch has ended; start another one")
         for name in ("timeout", "retries", "expected_last_msg_id"):
             if options.get(name) is not None:
-                raise InvalidOptionError(f"{name} is not for messages of a batch")
+                raise InvalidOptionError(f"{name} is not available for messages of a batch")
         message = outgoing_message(subject, payload, options)
         header = _batch_header(message, _ANY_ID, len(self._messages) + 1)
         self._connection.check_size(len(header) + len(message.payload))
@@ -99,7 +99,7 @@ class AtomicBatch:
             NoRespondersError: no stream captures the first subject, or it has no leader for half a minute.
         """
         if self._is_over or not self._messages:
-            raise BatchError("the batch is over" if self._is_over else "the batch has no messages")
+            raise BatchError("the batch has ended" if self._is_over else "the batch has no messages")
         last = self._messages[-1]
         last_header = _batch_header(last, _ANY_ID, len(self._messages), is_last=True)
         self._connection.check_size(len(last_header) + len(last.payload))
@@ -167,7 +167,8 @@ class AtomicBatch:
         if answer:
             ack = decode_pub_ack(answer)
             raise BatchError(
-                f"the server knows no atomic batches: stream {ack.stream} stored the first message alone, as {ack.seq}"
+                f"the server does not support atomic batches: stream {ack.stream} stored only the first message, "
+                f"as {ack.seq}"
             )
 
     async def __aenter__(self) -> AtomicBatch:

@@ -83,9 +83,9 @@ class FastPublisher:
 
     def __init__(self, connection: Connection, timeout_s: float, *, flow: int, outstanding: int, gaps: GapMode) -> None:
         if not 1 <= flow <= _FLOW_MAX or outstanding < 1:
-            raise InvalidOptionError(f"flow is 1 to {_FLOW_MAX} and outstanding at least 1")
+            raise InvalidOptionError(f"flow must be 1 to {_FLOW_MAX} and outstanding at least 1")
         if gaps not in ("fail", "ok"):
-            raise InvalidOptionError(f"gaps is 'fail' or 'ok', not {gaps!r}")
+            raise InvalidOptionError(f"gaps must be 'fail' or 'ok', not {gaps!r}")
         inbox = new_inbox(connection.options.inbox_prefix)
         self._inbox = _Inbox(f"{inbox}.>".encode(), self)
         self._connection = connection
@@ -131,7 +131,7 @@ class FastPublisher:
         self._check()
         for name in ("timeout", "retries"):
             if options.get(name) is not None:
-                raise InvalidOptionError(f"{name} is not for messages of a batch")
+                raise InvalidOptionError(f"{name} is not available for messages of a batch")
         message = outgoing_message(subject, payload, options)
         self._connection.check_size(len(message.header) + len(message.payload))
         while self.published and self.published >= self.acknowledged + self._interval * self._outstanding:
@@ -180,7 +180,7 @@ class FastPublisher:
         if self._failure is not None:
             raise self._failure
         if self._ack is not None:
-            raise BatchError(f"the batch is over after {self._ack.count} messages; begin another one")
+            raise BatchError(f"the batch ended after {self._ack.count} messages; start another one")
 
     async def _changed(self) -> None:
         """Wait for the next answer; several tasks may."""
@@ -267,5 +267,5 @@ class _Inbox(Receiver):
         publisher = self._publisher
         publisher._connection.forget_unsent(self.subject[:-1])
         publisher._fail(
-            DisconnectedError("the connection was lost in a batch; messages behind `acknowledged` may be stored")
+            DisconnectedError("the connection was lost during a batch; messages after `acknowledged` may be stored")
         )

@@ -231,4 +231,6 @@ def _parts(message: Any) -> tuple[str, bytes, PublishOptions]:
         options = rest[0] if rest else None
         if isinstance(subject, str) and (options is None or isinstance(options, dict)):
             return subject, payload, cast("PublishOptions", options or {})
-    raise InvalidOptionError(f"a message is (subject, payload) or (subject, payload, options), not {message!r:.80}")
+    raise InvalidOptionError(
+        f"a message must be (subject, payload) or (subject, payload, options), not {message!r:.80}"
+    )

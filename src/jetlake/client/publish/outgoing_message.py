@@ -155,13 +155,13 @@ def publish_header(
 
 def _retries(number: int | None) -> int | None:
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise InvalidOptionError(f"retries is a number of 0 or more, not {number!r}")
+        raise InvalidOptionError(f"retries must be 0 or more, not {number!r}")
     return number
 
 
 def _sequence_text(option: str, number: int) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
+        raise InvalidOptionError(f"{option} must be a sequence, 0 or more, not {number!r}")
     return str(number)
 
 
@@ -202,15 +202,15 @@ def schedule_headers(
         ConfigError: `at` is no time.
     """
     if sum(given is not None for given in (at, every, cron)) != 1:
-        raise InvalidOptionError("a schedule has exactly one of at, every and cron")
+        raise InvalidOptionError("a schedule needs exactly one of at, every and cron")
     if time_zone is not None and cron is None:
-        raise InvalidOptionError("time_zone is for cron lines")
+        raise InvalidOptionError("time_zone needs a cron expression")
     if at is not None:
         pattern = f"@at {start_text(at)}"
     elif every is not None:
         interval_ns = nanoseconds(every)
         if interval_ns < NANOSECONDS_PER_SECOND:
-            raise InvalidOptionError(f"every is at least one second, not {every!r}")
+            raise InvalidOptionError(f"every must be at least one second, not {every!r}")
         pattern = f"@every {format_duration(interval_ns)}"
     else:
         pattern = cron or ""

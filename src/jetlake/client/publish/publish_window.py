@@ -643,7 +643,9 @@ class PublishWindow(Receiver):
         self._split_runs()
         self._fail(
             [reply for reply, message in self._singles.items() if not message.has_id],
-            DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
+            DisconnectedError(
+                "the connection was lost before the acknowledgement; the message may or may not be stored"
+            ),
         )
 
     def reconnected(self) -> None:

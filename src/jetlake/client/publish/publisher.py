@@ -65,7 +65,7 @@ class Publisher:
 
     def __init__(self, api: ApiCaller, *, window_messages: int, window_bytes: int) -> None:
         if window_messages < 1 or window_bytes < 1:
-            raise InvalidOptionError("publish_window and publish_window_bytes are at least 1")
+            raise InvalidOptionError("publish_window and publish_window_bytes must be at least 1")
         self._connection = api.connection
         self._timeout_s = api.timeout_s
         self._search = StreamSearch(api)

@@ -176,7 +176,7 @@ class Consumer:
         metadata = message.metadata
         if (metadata.stream, metadata.consumer) != (self.stream_name, self.name):
             raise InvalidOptionError(
-                f"the message is of consumer {metadata.consumer!r} of stream {metadata.stream!r}, not of {self!r}"
+                f"the message belongs to consumer {metadata.consumer!r} of stream {metadata.stream!r}, not of {self!r}"
             )
         options = fetch_options(
             max_messages,
@@ -385,7 +385,7 @@ class Consumer:
     async def reset(self, sequence: int = 0) -> ConsumerResetReply:
         """Deliver again from a stream sequence, or from the first message that is not acknowledged."""
         if sequence < 0:
-            raise InvalidOptionError(f"sequence is 0 or more, not {sequence}")
+            raise InvalidOptionError(f"sequence must be 0 or more, not {sequence}")
         body = ConsumerResetRequest(seq=sequence) if sequence else None
         return await self._api.call(ConsumerResetReply, "CONSUMER.RESET", self.stream_name, self.name, body=body)
 

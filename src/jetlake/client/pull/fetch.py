@@ -151,7 +151,7 @@ class Fetch(Deferred[MessageBatch[Message]]):
 
     def _start(self) -> Mailbox:
         if self._mailbox is not None:
-            raise RuntimeError("a fetch is one pull: call fetch again for the next")
+            raise RuntimeError("a fetch can be read only once: call fetch again")
         connection = self._connection
         loop = connection.loop
         self._mailbox = Mailbox(loop)

@@ -64,11 +64,11 @@ class HandlerPool:
         self, connection: Connection, handler: MessageHandler | None, concurrency: int, failed: FailedMessages
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+            raise InvalidOptionError(f"concurrency must be 1 or more, not {concurrency!r}")
         if concurrency > 1 and handler is None:
             raise InvalidOptionError("concurrency needs a handler")
         if handler is not None and not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
+            raise InvalidOptionError(f"handler must be a function that takes a message, not {handler!r}")
         self._handler = connection.traced(handler)
         self._concurrency = concurrency
         self._failed = failed

@@ -146,7 +146,9 @@ def _checked_options(
     else:
         expires_s = duration_s("expires", 5.0 if expires is None else expires)
         if expires_s <= 0:
-            raise InvalidOptionError(f"expires is more than 0 seconds, not {expires_s:g}; no_wait=True does not wait")
+            raise InvalidOptionError(
+                f"expires must be more than 0 seconds, not {expires_s:g}; no_wait=True does not wait"
+            )
     heartbeat_s = _fetch_heartbeat_s(idle_heartbeat, expires_s)
     return FetchOptions(max_messages or BATCH_UNLIMITED, max_bytes or 0, expires_s, heartbeat_s, no_wait, group)
 
@@ -161,7 +163,7 @@ def next_options(
     """
     wait_s = duration_s("timeout", timeout)
     if wait_s < 0:
-        raise InvalidOptionError(f"timeout is 0 or more seconds, not {wait_s:g}")
+        raise InvalidOptionError(f"timeout must be 0 or more seconds, not {wait_s:g}")
     return fetch_options(1, expires=wait_s or None, idle_heartbeat=idle_heartbeat, no_wait=not wait_s, group=group)
 
 
@@ -170,10 +172,11 @@ def _fetch_heartbeat_s(idle_heartbeat: Seconds | None, expires_s: float) -> floa
         return _FETCH_HEARTBEAT_S if expires_s >= _FETCH_HEARTBEAT_FROM_S else 0.0
     heartbeat_s = duration_s("idle_heartbeat", idle_heartbeat)
     if heartbeat_s < 0:
-        raise InvalidOptionError(f"idle_heartbeat is 0 (none) or more seconds, not {heartbeat_s:g}")
+        raise InvalidOptionError(f"idle_heartbeat must be 0 (none) or more seconds, not {heartbeat_s:g}")
     if heartbeat_s * 2 > expires_s:
         raise InvalidOptionError(
-            f"idle_heartbeat is at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; the server refuses it"
+            f"idle_heartbeat must be at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; "
+            "the server refuses it"
         )
     return heartbeat_s
 
@@ -199,7 +202,7 @@ def consume_options(
         InvalidOptionError: an option that is out of its range, or two that exclude each other.
     """
     if max_messages is not None and max_bytes is not None:
-        raise InvalidOptionError("consume is limited by max_messages or by max_bytes, not by both")
+        raise InvalidOptionError("max_messages and max_bytes of consume are mutually exclusive")
     _check_at_least("max_messages", max_messages, 1)
     _check_at_least("max_bytes", max_bytes, 1)
     if max_bytes is None:
@@ -213,24 +216,25 @@ def consume_options(
         limits = 0, max_bytes
     expires_s = duration_s("expires", EXPIRES_S if expires is None else expires)
     if not EXPIRES_MIN_S <= expires_s <= EXPIRES_MAX_S:
-        raise InvalidOptionError(f"expires is {EXPIRES_MIN_S:g} to {EXPIRES_MAX_S:g} seconds, not {expires_s:g}")
+        raise InvalidOptionError(f"expires must be {EXPIRES_MIN_S:g} to {EXPIRES_MAX_S:g} seconds, not {expires_s:g}")
     default_heartbeat_s = min(HEARTBEAT_S, expires_s / 2)
     heartbeat_s = duration_s("idle_heartbeat", default_heartbeat_s if idle_heartbeat is None else idle_heartbeat)
     if not HEARTBEAT_MIN_S <= heartbeat_s <= HEARTBEAT_MAX_S:
         raise InvalidOptionError(
-            f"idle_heartbeat is {HEARTBEAT_MIN_S:g} to {HEARTBEAT_MAX_S:g} seconds, not {heartbeat_s:g}"
+            f"idle_heartbeat must be {HEARTBEAT_MIN_S:g} to {HEARTBEAT_MAX_S:g} seconds, not {heartbeat_s:g}"
         )
     if heartbeat_s * 2 > expires_s:
         raise InvalidOptionError(
-            f"idle_heartbeat is at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; the server refuses it"
+            f"idle_heartbeat must be at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; "
+            "the server refuses it"
         )
     if on_missed_heartbeat not in ("stop", "continue"):
-        raise InvalidOptionError(f"on_missed_heartbeat is 'stop' or 'continue', not {on_missed_heartbeat!r}")
+        raise InvalidOptionError(f"on_missed_heartbeat must be 'stop' or 'continue', not {on_missed_heartbeat!r}")
     _check_at_least("stop_after", stop_after, 1)
     if stop_after is not None and max_bytes is not None:
-        raise InvalidOptionError("stop_after counts messages, so consume is limited by max_messages, not by max_bytes")
+        raise InvalidOptionError("stop_after counts messages and cannot be combined with max_bytes; use max_messages")
     if on_error is not None and not callable(on_error):
-        raise InvalidOptionError(f"on_error is a function that takes an error, not {on_error!r}")
+        raise InvalidOptionError(f"on_error must be a function that takes an error, not {on_error!r}")
     return ConsumeOptions(
         *limits,
         *thresholds,
@@ -249,9 +253,9 @@ def _rate(max_rate: float | None, max_bytes: int | None) -> float:
     if max_rate is None:
         return 0.0
     if isinstance(max_rate, bool) or not isinstance(max_rate, (int, float)) or not 0 < max_rate < math.inf:
-        raise InvalidOptionError(f"max_rate is more than 0 messages per second, not {max_rate!r}")
+        raise InvalidOptionError(f"max_rate must be more than 0 messages per second, not {max_rate!r}")
     if max_bytes is not None:
-        raise InvalidOptionError("max_rate counts messages, so consume is limited by max_messages, not by max_bytes")
+        raise InvalidOptionError("max_rate counts messages and cannot be combined with max_bytes; use max_messages")
     return float(max_rate)
 
 
@@ -271,7 +275,7 @@ def group_options(
     _check_at_least("min_pending", min_pending, 1)
     _check_at_least("min_ack_pending", min_ack_pending, 1)
     if priority is not None and (isinstance(priority, bool) or not 0 <= priority <= 9):
-        raise InvalidOptionError(f"priority is 0 (first) to 9, not {priority!r}")
+        raise InvalidOptionError(f"priority must be 0 (first) to 9, not {priority!r}")
     given = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
     if group is None and any(value is not None for value in given.values()):
         raise InvalidOptionError("min_pending, min_ack_pending and priority need group")
@@ -295,7 +299,7 @@ def _check_group(config: ConsumerConfig, group: str | None, given: dict[str, int
         return
     groups = ", ".join(config.priority_groups)
     if group is None:
-        raise InvalidOptionError(f"the consumer {config.name!r} has priority groups: give group (one of {groups})")
+        raise InvalidOptionError(f"the consumer {config.name!r} has priority groups: pass group (one of {groups})")
     if group not in config.priority_groups:
         raise InvalidOptionError(f"the consumer {config.name!r} has no group {group!r} (it has {groups})")
     for option, value in given.items():
@@ -311,7 +315,7 @@ def _threshold(option: str, value: int | None, limit: int) -> int:
         return math.ceil(limit * THRESHOLD_SHARE)
     _check_at_least(option, value, 1)
     if value > limit:
-        raise InvalidOptionError(f"{option} is at most the limit it belongs to ({limit}), not {value}")
+        raise InvalidOptionError(f"{option} must be at most the limit it belongs to ({limit}), not {value}")
     return value
 
 
@@ -324,7 +328,7 @@ def _check_at_least(option: str, value: int | None, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidOptionError(f"{option} is a whole number of {least} or more, not {value!r}")
+        raise InvalidOptionError(f"{option} must be a whole number, {least} or more, not {value!r}")
 
 
 Backoff = Seconds | Iterable[Seconds]
@@ -370,7 +374,7 @@ def retry_options(
         raise InvalidOptionError(f"retries need ack_policy explicit; {config.name!r} has {config.ack_policy.value}")
     count = _RETRIES if retries is None else retries
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidOptionError(f"retries is a whole number of 0 or more, not {retries!r}")
+        raise InvalidOptionError(f"retries must be a whole number, 0 or more, not {retries!r}")
     if 0 < config.max_deliver <= count + 1:
         raise InvalidOptionError(
             f"the consumer {config.name!r} gives a message up after max_deliver={config.max_deliver} deliveries, "
@@ -381,7 +385,9 @@ def retry_options(
     else:
         waits = tuple(_waits(backoff))
         if not waits or min(waits) < 0:
-            raise InvalidOptionError(f"backoff is seconds of 0 or more, or a list of them, not {backoff!r}")
+            raise InvalidOptionError(
+                f"backoff must be a number of seconds, 0 or more, or a list of them, not {backoff!r}"
+            )
     subject = ""
     if dead_letter is not None:
         subject = letter_subject(dead_letter, "STREAM", "CONSUMER")

@@ -151,7 +151,7 @@ class Schemas:
         """Return the bucket, the newest schema with its revision, and the given one, with its version if it is new."""
         config = (await stream_handle(self._api, stream).info()).config
         if not is_valid_config(subject.encode()):
-            raise InvalidOptionError(f"{subject!r} is no subject or pattern")
+            raise InvalidOptionError(f"{subject!r} is not a valid subject or pattern")
         if config.subjects and not any(overlaps(subject.encode(), own.encode()) for own in config.subjects):
             captured = ", ".join(config.subjects)
             raise InvalidOptionError(f"stream {stream} captures no subject of {subject}, but {captured}")

@@ -91,7 +91,7 @@ class ServiceRequest:
         """
         line = " ".join(str(description).encode("utf-8", "backslashreplace").decode().split())
         if isinstance(code, bool) or not isinstance(code, int) or not line:
-            raise InvalidOptionError(f"an error has a number and a description, not {code!r} and {description!r}")
+            raise InvalidOptionError(f"an error needs a number and a description, not {code!r} and {description!r}")
         self.error = f"{code}:{line}"
         error: dict[str, str | list[str]] = {ERROR_HEADER: line, ERROR_CODE_HEADER: str(code)}
         ready = self.message.respond(payload, headers=_as_dict(headers) | error)

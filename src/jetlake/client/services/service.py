@@ -99,7 +99,7 @@ class EndpointGroup:
             BadSubjectError: the subject is invalid.
         """
         if not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a request, not {handler!r}")
+            raise InvalidOptionError(f"handler must be a function that takes a request, not {handler!r}")
         info = EndpointInfo(
             name=check_service_name("an endpoint", name),
             subject=self._prefix + (subject or name),
@@ -213,7 +213,7 @@ class Service(EndpointGroup):
             ConnectionClosedError: the client is closed.
         """
         if self._is_stopped:
-            raise JetlakeError(f"the service {self.name!r} was stopped: make another one")
+            raise JetlakeError(f"the service {self.name!r} was stopped: create another one")
         if not self._is_started:
             for verb, answer in (("PING", self._ping), ("INFO", self.info), ("STATS", self.stats)):
                 for tokens in ((), (self.name,), (self.name, self.id)):
@@ -292,7 +292,7 @@ class Service(EndpointGroup):
 
 def _checked(concurrency: int) -> int:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+        raise InvalidOptionError(f"concurrency must be 1 or more, not {concurrency!r}")
     return concurrency
 
 

@@ -105,7 +105,7 @@ def _read_file(option: str, path: str | Path) -> str:
     except (OSError, ValueError) as error:  # Of another encoding, or a path with a zero byte.
         raise InvalidOptionError(f"{option}: cannot read {str(path)!r} ({error.__class__.__name__})") from None
     if len(text) > _FILE_LENGTH_MAX:
-        raise InvalidOptionError(f"{option}: {str(path)!r} is too long for a file of credentials")
+        raise InvalidOptionError(f"{option}: {str(path)!r} is too long for a credentials file")
     return text
 
 

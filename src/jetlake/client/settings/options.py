@@ -130,15 +130,15 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
         _check_positive("drain_timeout", self.drain_timeout_s)
         _check_positive("ping_interval", self.ping_interval_s)
         if self.pings_outstanding_max < 1:
-            raise InvalidOptionError(f"pings_outstanding_max is at least 1, not {self.pings_outstanding_max}")
+            raise InvalidOptionError(f"pings_outstanding_max must be at least 1, not {self.pings_outstanding_max}")
         if self.pending_bytes_max < 0:
-            raise InvalidOptionError(f"pending_bytes_max is 0 or more, not {self.pending_bytes_max}")
+            raise InvalidOptionError(f"pending_bytes_max must be 0 or more, not {self.pending_bytes_max}")
         if self.reconnect_attempts_max is not None and self.reconnect_attempts_max < 1:
             raise InvalidOptionError(
-                f"reconnect_attempts_max is at least 1, or None for ever, not {self.reconnect_attempts_max}"
+                f"reconnect_attempts_max must be at least 1, or None for no limit, not {self.reconnect_attempts_max}"
             )
         if self.backoff.first_s < 0 or self.backoff.max_s < self.backoff.first_s:
-            raise InvalidOptionError("reconnect_wait is 0 or more and reconnect_wait_max is not below it")
+            raise InvalidOptionError("reconnect_wait must be 0 or more, and reconnect_wait_max must not be below it")
         if not is_valid_publish(self.inbox_prefix.encode()):
             raise InvalidOptionError(f"inbox_prefix {self.inbox_prefix!r} is not a subject without wildcards")
         if self.tls is not None and not isinstance(self.tls, bool):
@@ -146,7 +146,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
 
             if not isinstance(self.tls, SSLContext):
                 raise InvalidOptionError(
-                    f"tls is True, False or an SSL context, not {self.tls!r}; "
+                    f"tls must be True, False or an SSL context, not {self.tls!r}; "
                     "make one by ssl.create_default_context(cafile=…)"
                 )
         if self.tls_handshake_first and self.tls is False:
@@ -158,7 +158,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
         }
         given = [way for way, is_given in ways.items() if is_given]
         if len(given) > 1:
-            raise InvalidOptionError(f"one way to log in is enough: {' and '.join(given)} are given")
+            raise InvalidOptionError(f"use only one way to log in: {' and '.join(given)} are given")
         if self.password and not self.user:
             raise InvalidOptionError("password needs user")
 
@@ -226,14 +226,16 @@ def _checked_options(
     **fields: object,
 ) -> ConnectOptions:
     if nkey_seed is not None and credentials is not None:
-        raise InvalidOptionError("one way to log in is enough: nkey_seed and credentials are given")
+        raise InvalidOptionError("use only one way to log in: nkey_seed and credentials are given")
     if not 0 <= reconnect_jitter <= 1:
-        raise InvalidOptionError(f"reconnect_jitter is a share between 0 and 1, not {reconnect_jitter}")
+        raise InvalidOptionError(f"reconnect_jitter must be a fraction between 0 and 1, not {reconnect_jitter}")
     if fields.get("server") is not None:
         if servers is not None:
-            raise InvalidOptionError("servers are reached by their addresses, server is one in this process: give one")
+            raise InvalidOptionError("servers (addresses) and server (a server in this process) are mutually exclusive")
         if not callable(fields["server"]) and not hasattr(fields["server"], "open_socket"):
-            raise InvalidOptionError(f"server is one in this process, and {fields['server']!r} is none: set servers")
+            raise InvalidOptionError(
+                f"server must be a server in this process, not {fields['server']!r}; for addresses use servers"
+            )
         servers = IN_PROCESS_SERVER
     if servers is None:
         servers = DEFAULT_SERVER
@@ -271,7 +273,7 @@ def duration_s(option: str, value: Seconds) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
-        raise InvalidOptionError(f"{option} is a number of seconds or a timedelta, not {value!r}")
+        raise InvalidOptionError(f"{option} must be a number of seconds or a timedelta, not {value!r}")
     return float(value)
 
 
@@ -290,4 +292,4 @@ def timeout_s(value: Seconds | None) -> float | None:
 
 def _check_positive(option: str, value_s: float) -> None:
     if value_s <= 0:
-        raise InvalidOptionError(f"{option} is more than 0 seconds, not {value_s:g}")
+        raise InvalidOptionError(f"{option} must be more than 0 seconds, not {value_s:g}")

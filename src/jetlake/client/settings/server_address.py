@@ -52,18 +52,18 @@ def parse_address(text: str) -> ServerAddress:
         InvalidOptionError: anything else; the message says what is wrong without repeating secrets.
     """
     if not isinstance(text, str):
-        raise InvalidOptionError(f"a server address is a str, not {type(text).__name__}")
+        raise InvalidOptionError(f"a server address must be a str, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidOptionError(f"server address {without_login(text)!r} cannot be written as UTF-8") from None
+        raise InvalidOptionError(f"server address {without_login(text)!r} cannot be encoded as UTF-8") from None
     parts = _SHAPE.fullmatch(text.strip())
     if parts is None:
         raise InvalidOptionError(f"not a server address: {without_login(text)!r} (write it like nats://host:4222)")
     scheme = (parts["scheme"] or "nats").lower()
     if scheme not in _DEFAULT_PORTS:
         raise InvalidOptionError(
-            f"server address {without_login(text)!r}: the scheme is nats, tls, ws or wss, not {scheme!r}"
+            f"server address {without_login(text)!r}: the scheme must be nats, tls, ws or wss, not {scheme!r}"
         )
     host = parts["ipv6"] or parts["host"]
     if not host or any(character.isspace() for character in host):
@@ -86,7 +86,7 @@ def parse_addresses(servers: str | list[str] | tuple[str, ...]) -> tuple[ServerA
     texts = servers.split(",") if isinstance(servers, str) else servers
     addresses = tuple(dict.fromkeys(parse_address(text) for text in texts if text))
     if not addresses:
-        raise InvalidOptionError("servers is empty: give at least one address, like nats://localhost:4222")
+        raise InvalidOptionError("servers is empty: pass at least one address, like nats://localhost:4222")
     return addresses
 
 

@@ -50,11 +50,13 @@ def publish_subject(subject: str) -> bytes:
 
 def _check_publish(subject: str) -> bytes:
     if not isinstance(subject, str):
-        raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
+        raise InvalidOptionError(f"subject must be a str, not {type(subject).__name__}")
     raw = _encode(subject)
     _check_length(raw)
     if not is_valid_publish(raw):
-        raise BadSubjectError(subject, "one publishes to dot-separated tokens without blanks and wildcards")
+        raise BadSubjectError(
+            subject, "a subject to publish to consists of dot-separated tokens without blanks and wildcards"
+        )
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
     _known[subject] = raw
@@ -82,11 +84,14 @@ def subscribe_subject(subject: str) -> bytes:
         BadSubjectError: it is empty, has empty tokens or blanks, or `>` is not its last token.
     """
     if not isinstance(subject, str):
-        raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
+        raise InvalidOptionError(f"subject must be a str, not {type(subject).__name__}")
     raw = _encode(subject)
     _check_length(raw)
     if not is_valid_subscribe(raw):
-        raise BadSubjectError(subject, "one subscribes to dot-separated tokens without blanks, `>` only as the last")
+        raise BadSubjectError(
+            subject,
+            "a subject to subscribe to consists of dot-separated tokens without blanks, with `>` only as the last",
+        )
     return raw
 
 
@@ -115,7 +120,7 @@ def payload_bytes(payload: object) -> bytes:
     if isinstance(payload, (bytearray, memoryview)):
         return bytes(payload)
     hint = "; encode the text first" if isinstance(payload, str) else ""
-    raise InvalidOptionError(f"a payload is bytes, not {type(payload).__name__}{hint}")
+    raise InvalidOptionError(f"a payload must be bytes, not {type(payload).__name__}{hint}")
 
 
 def header_bytes(headers: HeadersLike | None) -> bytes:
@@ -138,13 +143,15 @@ def check_request(raw: bytes) -> None:
         BadSubjectError: the server would close the connection.
     """
     if len(raw) > _REQUEST_BYTES_MAX:
-        reason = f"a request's subject has {_REQUEST_BYTES_MAX} bytes at most, not {len(raw)}"
+        reason = f"a request's subject may have at most {_REQUEST_BYTES_MAX} bytes, not {len(raw)}"
         raise BadSubjectError(raw[:64] + b"...", f"{reason}: a name or filter in it is too long")
 
 
 def _check_length(raw: bytes) -> None:
     if len(raw) > _SUBJECT_BYTES_MAX:
-        raise BadSubjectError(raw[:64] + b"...", f"a subject has {_SUBJECT_BYTES_MAX} bytes at most, not {len(raw)}")
+        raise BadSubjectError(
+            raw[:64] + b"...", f"a subject may have at most {_SUBJECT_BYTES_MAX} bytes, not {len(raw)}"
+        )
 
 
 def _encode(text: str) -> bytes:
@@ -155,4 +162,4 @@ def _encode(text: str) -> bytes:
             # Subjects that were received with broken UTF-8 can be used again unchanged.
             return text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise BadSubjectError(text, "it cannot be written as UTF-8") from None
+            raise BadSubjectError(text, "it cannot be encoded as UTF-8") from None

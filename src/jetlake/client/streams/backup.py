@@ -210,7 +210,7 @@ async def restore(
         await asyncio.gather(*waiting)
         answer = await api.connection.request_raw(subject, b"", b"", wait_s)
     except (NoRespondersError, RequestTimeoutError) as error:
-        raise BackupError(f"stream {config.name}: the server gave the restore up after {sent} bytes") from error
+        raise BackupError(f"stream {config.name}: the server aborted the restore after {sent} bytes") from error
     finally:
         for request_under_way in waiting:
             asyncio.ensure_future(request_under_way).cancel()

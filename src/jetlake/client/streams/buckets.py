@@ -31,7 +31,9 @@ def check_bucket(bucket: str) -> str:
         InvalidOptionError: not letters, digits, dashes and underscores.
     """
     if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
-        raise InvalidOptionError(f"a bucket's name is letters, digits, dashes and underscores, not {bucket!r}")
+        raise InvalidOptionError(
+            f"a bucket's name may contain only letters, digits, dashes and underscores, not {bucket!r}"
+        )
     return bucket
 
 

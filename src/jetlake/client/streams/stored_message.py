@@ -81,7 +81,7 @@ def from_direct(message: Message) -> StoredMessage:
     added = Headers(b"NATS/1.0" + block[begin:]) if begin >= 0 else headers
     stream, subject, sequence = (added.get(f"Nats-{name}") for name in ("Stream", "Subject", "Sequence"))
     if begin < 0 or stream is None or subject is None or sequence is None:
-        raise DecodeError("the answer to a direct get does not say which message it is")
+        raise DecodeError("the answer to a direct get does not identify its message")
     own = block[:begin] + b"\r\n\r\n" if begin > len(b"NATS/1.0") else b""
     time = added.get("Nats-Time-Stamp") or ZERO_TIME
     return StoredMessage(subject, int(sequence), time, own, message.payload, stream)

@@ -184,7 +184,7 @@ class Stream:
         if config is None:
             config = merged((await self.info()).config, cast("dict[str, Any]", options))
         elif options:
-            raise InvalidOptionError("give a whole configuration or single options, not both")
+            raise InvalidOptionError("pass a configuration or single options, not both")
         request = StreamCreateRequest.from_config(config)
         self.cached_info = await self._api.call(StreamUpdateReply, "STREAM.UPDATE", self.name, body=request)
         return self.cached_info
@@ -274,7 +274,7 @@ class Stream:
         if not (sequence or last_by_subject or next_by_subject or start_time):
             raise InvalidOptionError("get needs a sequence, last_by_subject, next_by_subject or start_time")
         if last_by_subject and (sequence or next_by_subject or start_time):
-            raise InvalidOptionError("last_by_subject stands alone")
+            raise InvalidOptionError("last_by_subject cannot be combined with other arguments")
         time = None if start_time is None else start_text(start_time)
         request = MessageGetRequest(
             seq=sequence, last_by_subj=last_by_subject, next_by_subj=next_by_subject, start_time=time
@@ -510,12 +510,12 @@ class Stream:
     ) -> Consumer:
         if isinstance(name, ConsumerConfig):
             if options or durable is not None:
-                raise InvalidOptionError("give a whole configuration or single options, not both")
+                raise InvalidOptionError("pass a configuration or single options, not both")
             config = name
         else:
             config = consumer_config(name, durable, options)
         if config.is_push:
-            raise InvalidOptionError("deliver_subject makes a push consumer: use js.subscribe for those")
+            raise InvalidOptionError("deliver_subject is for push consumers: use js.subscribe")
         return Consumer(self._api, await create_consumer(self._api, self.name, config, action))
 
     async def consumer(self, name: str, *, lookup: bool = True) -> Consumer:

@@ -214,7 +214,7 @@ class PullSubscription:
             PermissionsError: the user may not pull.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise InvalidOptionError(f"batch is 1 or more, not {batch!r}")
+            raise InvalidOptionError(f"batch must be 1 or more, not {batch!r}")
         groups = self._groups(group, min_pending, min_ack_pending, priority)
         loop = self._connection.loop
         give_up_at = loop.time() + (timeout_s(timeout) or _TIMEOUT_S)

@@ -57,16 +57,18 @@ def check_request(request: SubscribeRequest) -> None:
     if not request.subject and not request.name and not options.get("filter_subjects"):
         raise InvalidOptionError("subscribe needs a subject to create a consumer")
     if request.consumer and request.durable and request.consumer != request.durable:
-        raise InvalidOptionError("consumer binds to what exists and durable creates what is missing: give one of them")
+        raise InvalidOptionError(
+            "consumer binds to an existing consumer, and durable creates a missing one: pass one of them"
+        )
     if request.queue:
         if options.get("idle_heartbeat"):
             raise InvalidOptionError("idle_heartbeat does not work with a queue: a random member would get it")
         if options.get("flow_control"):
             raise InvalidOptionError("flow_control does not work with a queue: a random member would get it")
         if options.get("deliver_group") not in (None, "", request.queue):
-            raise InvalidOptionError("deliver_group and queue are the same thing: give one of them")
+            raise InvalidOptionError("deliver_group and queue mean the same: pass one of them")
     if options.get("flow_control") and not options.get("idle_heartbeat"):
-        raise InvalidOptionError("flow_control needs idle_heartbeat, by which a stalled consumer is noticed")
+        raise InvalidOptionError("flow_control needs idle_heartbeat, which detects a stalled consumer")
     if request.is_pull:
         _check_pull(request)
     if request.is_ordered:
@@ -84,12 +86,12 @@ def _check_pull(request: SubscribeRequest) -> None:
 
 def _check_ordered(request: SubscribeRequest) -> None:
     if request.name:
-        raise InvalidOptionError("an ordered subscription makes its own consumers: leave durable and consumer out")
+        raise InvalidOptionError("an ordered subscription creates its own consumers: leave durable and consumer out")
     if request.queue:
         raise InvalidOptionError("an ordered subscription has one reader: leave the queue out")
     policy = request.options.get("ack_policy")
     if policy is not None and policy != AckPolicy.NONE:
-        raise InvalidOptionError(f"an ordered subscription acknowledges nothing: ack_policy is none, not {policy}")
+        raise InvalidOptionError(f"an ordered subscription acknowledges nothing: ack_policy must be none, not {policy}")
     for option in _FIXED_FOR_ORDERED:
         if request.options.get(option):
             raise InvalidOptionError(f"{option} is set by the library for an ordered subscription")

@@ -198,7 +198,7 @@ class Subscriptions:
                 subscription.attach(info, created=not request.keeps_consumer and is_new, is_named=request.has_own_name)
                 return subscription
         raise SubscribeMismatchError(
-            f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time"
+            f"consumer {request.name!r} of stream {stream!r} is repeatedly created and deleted"
         )
 
     def _is_new(self, request: SubscribeRequest, info: ConsumerInfo, began: float) -> bool:

@@ -79,7 +79,9 @@ def open_archive(path: str, stream: str, subjects: tuple[str, ...], payload: str
     system, root = open_file_system(path)
     described = _read_json(system, f"{root}/{NOTES}/archive.json")
     if described is None:
-        raise ConfigError(f"option archive={path!r}: there is no archive here; jetlake pipeline archive makes them")
+        raise ConfigError(
+            f"option archive={path!r}: there is no archive here; jetlake pipeline archive creates archives"
+        )
     _check_description(path, described, stream, subjects, payload, columns)
     batch, offset = _last_batch(path, system, described.get("checkpoint") or f"{root}/{NOTES}/checkpoint", stream)
     if offset is None:
@@ -205,7 +207,7 @@ def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
     try:
         system, directory = fs.FileSystem.from_uri(path if "://" in path else str(Path(path).absolute()))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path!r} is no folder that can be read: {error}") from None
+        raise ConfigError(f"{path!r} is not a readable folder: {error}") from None
     return system, directory.rstrip("/")
 
 
@@ -267,7 +269,7 @@ def check_archive(api: StreamApi, stream: str, archive: Archived) -> None:
     except StreamRecreatedError:
         raise UnsupportedStreamError(
             f"stream {stream} was recreated or restored from an older state since archive {archive.path} was "
-            "written: their sequences mean different messages, so each must be read by itself"
+            "written: their sequences refer to different messages, so read each of them separately"
         ) from None
 
 

@@ -30,7 +30,7 @@ def check_same_stream(info: StreamInfo, offset: StreamOffset) -> None:
     name = info.config.name
     if offset.created != info.created:
         raise StreamRecreatedError(
-            f"stream {name} was created at {info.created}, but the checkpoint is of the one created at "
+            f"stream {name} was created at {info.created}, but the checkpoint is of the stream created at "
             f"{offset.created}: it was deleted and recreated, and its sequences refer to other messages. Use a new "
             "checkpoint, or set option failOnDataLoss=false to continue with the new stream from its beginning"
         )
@@ -179,5 +179,5 @@ def check_not_restored(api: StreamApi, stream: str, offset: StreamOffset) -> Str
         return info
     # A message of the future tells of a clock that was set back since, and of no restore.
     if info.ts == ZERO_TIME or parse_time(newer.time) <= parse_time(info.ts) + _CLOCKS_APART_NS:
-        raise restored_error(stream, f"message {newer.seq} is newer than the look that saw message {offset.seen[0]}")
+        raise restored_error(stream, f"message {newer.seq} is newer than the state in which message {offset.seen[0]}")
     return info

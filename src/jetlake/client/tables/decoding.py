@@ -214,11 +214,11 @@ def infer_json_type(payloads: pa.Array) -> pa.StructType:
     try:
         kind = pa.array(objects).type if objects else pa.null()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ConfigError(f"the payloads have no type in common: {error}; give a schema") from None
+        raise ConfigError(f"the payloads have no common type: {error}; pass a schema") from None
     except OverflowError:
-        raise ConfigError("a number is beyond int64: give a schema, with uint64 or double for its field") from None
+        raise ConfigError("a number is beyond int64: pass a schema, with uint64 or double for its field") from None
     if not pa.types.is_struct(kind) or not kind.num_fields:
-        raise ConfigError("no payload is a JSON object with fields: give a schema, or read payloads as raw")
+        raise ConfigError("no payload is a JSON object with fields: pass a schema, or read payloads as raw")
     return _without_nulls(kind)
 
 
@@ -334,7 +334,7 @@ def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.Dat
         if not branches:
             raise ConfigError(f"the Avro schema: {path} is always null, for which a column has no type")
         if len(branches) != 1:
-            raise ConfigError(f"the Avro schema: {path} is a union of several types, for which a column has no type")
+            raise ConfigError(f"the Avro schema: {path} is a union of several types, which a column cannot represent")
         return _arrow_type(branches[0], path, named)
     if isinstance(schema, str):
         kind = named.get(schema) or _AVRO_PLAIN.get(schema)

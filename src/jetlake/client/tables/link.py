@@ -105,7 +105,7 @@ class ClientLink:
             is_inside = False
         if is_inside:
             raise JetlakeError(
-                "a table is not read by the thread of the event loop: await a method of the table, or use "
+                "a table cannot be read in the thread of the event loop: await a method of the table, or use "
                 "asyncio.to_thread"
             )
 

@@ -119,7 +119,7 @@ def _integers(buffer: Any, start: Positions, end: Positions) -> NDArray[np.int64
     try:
         numbers = gather(buffer, start, end).cast(pa.string()).cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise ProtocolError(f"the server's answer holds no number where one should be: {error}") from None
+        raise ProtocolError(f"the server's answer lacks an expected number: {error}") from None
     return numpy_of(numbers)
 
 
@@ -155,7 +155,7 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
     dots = np.flatnonzero(octets == 46)
     last_dot = np.searchsorted(dots, edges[1:]) - after
     if (dots[last_dot - 3] < pairs[:, 1]).any():
-        raise ProtocolError("the server sent a message whose reply subject is no acknowledgement subject")
+        raise ProtocolError("the server sent a message whose reply subject is not an acknowledgement subject")
     sequence = _integers(line_bytes, dots[last_dot - 3] + 1, dots[last_dot - 2])
     time_ns = _integers(line_bytes, dots[last_dot - 1] + 1, dots[last_dot])
     columns = MessageColumns(
@@ -200,7 +200,7 @@ def _tokens_after_time(line: bytes, stream: str, consumer: str) -> int:
     after = reply[position + len(name) :].count(b".") - 3
     if not reply.startswith(b"$JS.ACK.") or position < 0 or after < 1:
         raise ProtocolError(
-            f"the server sent a message with the reply subject {reply[:120]!r}, no acknowledgement subject"
+            f"the server sent a message with the reply subject {reply[:120]!r}, which is not an acknowledgement subject"
         )
     return after
 

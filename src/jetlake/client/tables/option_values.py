@@ -47,14 +47,14 @@ def names(value: str) -> tuple[str, ...]:
         try:
             items = json.loads(value)
         except ValueError as error:
-            raise ValueError(f"it begins like a JSON array but is none ({error})") from None
+            raise ValueError(f"it begins like a JSON array but is not one ({error})") from None
         if not all(isinstance(item, str) for item in items):
             raise ValueError("the JSON array may hold strings only")
     else:
         items = value.split(",")
     stripped = tuple(item.strip() for item in items)
     if not stripped or not all(stripped):
-        raise ValueError("it names nothing, or has an empty name between commas")
+        raise ValueError("it is empty, or has an empty name between commas")
     return tuple(dict.fromkeys(stripped))
 
 
@@ -129,7 +129,7 @@ def choice(*words: str) -> Callable[[str], Any]:
     def parse(value: str) -> str:
         word = spelled.get(value.strip().lower())
         if word is None:
-            raise ValueError(f"it is none of {', '.join(words)}")
+            raise ValueError(f"it must be one of {', '.join(words)}")
         return word
 
     return parse
@@ -144,7 +144,7 @@ def subject_filters(subjects: Iterable[str]) -> tuple[str, ...]:
     filters = tuple(dict.fromkeys(subjects))
     for subject in filters:
         if not is_valid_config(subject.encode()):
-            raise ValueError(f"{subject!r} is no valid subject or pattern")
+            raise ValueError(f"{subject!r} is not a valid subject or pattern")
     encoded = [subject.encode() for subject in filters]
     return tuple(
         subject.decode()

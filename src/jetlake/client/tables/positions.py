@@ -65,7 +65,7 @@ def parse_position(text: str) -> Position:
             return Position("time", parse_time(rest))
         except ConfigError as error:
             raise ValueError(str(error)) from None
-    raise ValueError(f"it is no position; write {_FORMS}")
+    raise ValueError(f"it is not a position; write {_FORMS}")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def parse_positions(default: Position) -> Callable[[str], Positions]:
         try:
             entries = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"it begins like a JSON object but is none ({error})") from None
+            raise ValueError(f"it begins like a JSON object but is not one ({error})") from None
         return Positions(default, tuple((name, parse_position(str(value))) for name, value in entries.items()))
 
     return parse

@@ -42,7 +42,7 @@ def protobuf_type(descriptor_set: str | bytes, name: str = "") -> pa.StructType:
 
 def _struct(descriptor: Any, above: tuple[str, ...]) -> pa.StructType:
     if descriptor.full_name in above:
-        raise ConfigError(f"the Protobuf message {descriptor.full_name} holds itself, for which a column has no type")
+        raise ConfigError(f"the Protobuf message {descriptor.full_name} holds itself, which a column cannot represent")
     inside = (*above, descriptor.full_name)
     if not descriptor.fields:
         raise ConfigError(f"the Protobuf message {descriptor.full_name} has no fields")

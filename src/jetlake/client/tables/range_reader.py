@@ -219,7 +219,7 @@ class RangeAccount:
         if missing > info.state.num_deleted:
             raise ProtocolError(
                 f"{missing} messages between {int(starts[0])} and {int(ends[-1]) - 1} of stream "
-                f"{self._partition.stream} did not come, but its leader counts only {info.state.num_deleted} deleted "
+                f"{self._partition.stream} did not arrive, but its leader counts only {info.state.num_deleted} deleted "
                 "messages: what answered does not have all messages of the stream"
             )
 

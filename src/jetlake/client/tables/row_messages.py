@@ -33,7 +33,7 @@ def row_batches(table: Any) -> Iterator[pa.RecordBatch]:
         reader = pa.RecordBatchReader.from_stream(table)
     except TypeError:
         raise InvalidOptionError(
-            f"{type(table).__name__} is no table: give one of pyarrow, polars, pandas or DuckDB, or record batches"
+            f"{type(table).__name__} is not a table: pass one of pyarrow, polars, pandas or DuckDB, or record batches"
         ) from None
     except pa.ArrowException as error:
         raise InvalidOptionError(f"the table has a column that Arrow has no type for: {error}") from None
@@ -71,7 +71,7 @@ def file_rows(path: str) -> Any:
         raise ConfigError(f"there is no file {path}")
     kind = "parquet" if found.is_dir() else _FILES.get(found.suffix.lower())
     if kind is None:
-        raise ConfigError(f"{path} has no known format: its name ends with none of {', '.join(_FILES)}")
+        raise ConfigError(f"{path} has no known format: its name must end with one of {', '.join(_FILES)}")
     try:
         return dataset.dataset(path, format=kind)
     except (pa.ArrowException, OSError) as error:
@@ -109,7 +109,7 @@ def row_messages(
         names = batch.schema.names
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise InvalidOptionError(f"the table has several columns {twice.pop()}: a message takes one of each name")
+            raise InvalidOptionError(f"the table has several columns {twice.pop()}: a message has one of each name")
         make_subject = _subject_of(subject, names)
         _require(key, names, "key")
         has_data = "data" in names

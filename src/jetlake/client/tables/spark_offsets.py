@@ -48,7 +48,7 @@ def read_offset(value: Any) -> Offset:
         OffsetError: it is of a newer release, or not an offset of this source.
     """
     if not isinstance(value, dict) or "v" not in value:
-        raise OffsetError(f"the checkpoint holds {str(value)[:200]!r}, which is no offset of the jetstream source")
+        raise OffsetError(f"the checkpoint holds {str(value)[:200]!r}, which is not an offset of the jetstream source")
     read = _READERS.get(str(value["v"]))
     if read is None:
         raise OffsetError(

@@ -67,9 +67,9 @@ def json_schema_type(text: str) -> pa.StructType:
 def _type(schema: Any, path: str, root: Any, above: tuple[int, ...]) -> pa.DataType:
     schema = resolved(schema, root)
     if not isinstance(schema, dict):
-        raise ConfigError(f"the JSON Schema: {path} may be anything, for which a column has no type")
+        raise ConfigError(f"the JSON Schema: {path} may be anything, which a column cannot represent")
     if id(schema) in above:
-        raise ConfigError(f"the JSON Schema: {path} holds itself, for which a column has no type")
+        raise ConfigError(f"the JSON Schema: {path} holds itself, which a column cannot represent")
     inside = (*above, id(schema))
     for name in ("anyOf", "oneOf"):
         branches = [branch for branch in schema.get(name, ()) if branch != {"type": "null"}]
@@ -82,7 +82,7 @@ def _type(schema: Any, path: str, root: Any, above: tuple[int, ...]) -> pa.DataT
     if kinds == {"integer", "number"}:
         kinds = frozenset(("number",))
     if len(kinds) != 1:
-        raise ConfigError(f"the JSON Schema: {path} has no type of its own, which a column needs")
+        raise ConfigError(f"the JSON Schema: {path} has no type, which a column needs")
     (kind,) = kinds
     if kind == "array":
         return pa.list_(_type(schema.get("items", True), f"{path}[]", root, inside))
@@ -100,4 +100,4 @@ def _object_type(schema: Any, path: str, root: Any, inside: tuple[int, ...]) -> 
     others = schema.get("additionalProperties", True)
     if isinstance(others, dict):
         return pa.map_(pa.string(), _type(others, f"{path}{{}}", root, inside))
-    raise ConfigError(f"the JSON Schema: {path} has no properties, for which a column has no type")
+    raise ConfigError(f"the JSON Schema: {path} has no properties, which a column cannot represent")

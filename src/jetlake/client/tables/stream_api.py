@@ -133,7 +133,7 @@ class StreamApi:
                 names += subjects[1:] if names else subjects
                 if len(names) >= page.total:
                     return names
-        raise UnsupportedStreamError(f"the subjects of stream {stream} come and go too fast to be listed: try later")
+        raise UnsupportedStreamError(f"the subjects of stream {stream} change too fast to be listed: try again later")
 
     def stream_of(self, subject: str) -> str:
         """Return the stream that captures the subject; empty when none does."""

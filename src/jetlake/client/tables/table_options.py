@@ -119,7 +119,7 @@ def table_options(
     if schema is not None and payload != "json":
         raise InvalidOptionError("schema is for payload='json'")
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise InvalidOptionError(f"batch_rows is 1 or more, not {batch_rows!r}")
+        raise InvalidOptionError(f"batch_rows must be 1 or more, not {batch_rows!r}")
     try:
         filters = subject_filters([subjects] if isinstance(subjects, str) else subjects)
     except (ValueError, AttributeError, TypeError) as error:
@@ -145,7 +145,7 @@ def table_options(
 
 def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise InvalidOptionError(f"{option} is one of {', '.join(choices)}, not {value!r}")
+        raise InvalidOptionError(f"{option} must be one of {', '.join(choices)}, not {value!r}")
 
 
 def _position(option: str, place: object) -> Position:
@@ -155,14 +155,14 @@ def _position(option: str, place: object) -> Position:
         return Position("ago", nanoseconds(place))
     if isinstance(place, datetime.datetime):
         if place.tzinfo is None:
-            raise InvalidOptionError(f"{option}: give the time a time zone, such as datetime.UTC")
+            raise InvalidOptionError(f"{option}: the time needs a time zone, such as datetime.UTC")
         return Position("time", (place - _EPOCH) // datetime.timedelta(microseconds=1) * 1000)
     if isinstance(place, datetime.date):
         at = f"datetime.datetime({place.year}, {place.month}, {place.day}, tzinfo=datetime.UTC)"
-        raise InvalidOptionError(f"{option}: a date is no point in time, for days begin at other times elsewhere: {at}")
+        raise InvalidOptionError(f"{option}: a date is not a point in time, because days depend on the time zone: {at}")
     if not isinstance(place, str):
         raise InvalidOptionError(
-            f"{option}={place!r} is no position: give a sequence, a datetime, a timedelta (how long ago) or a text"
+            f"{option}={place!r} is not a position: pass a sequence, a datetime, a timedelta (how long ago) or a str"
         )
     try:
         return parse_position(place)
@@ -179,7 +179,7 @@ def _checked_columns(columns: Iterable[str] | None, payload: str) -> tuple[str, 
         raise InvalidOptionError(f"column {decoded[0]} needs payload='json', 'avro' or 'protobuf'")
     unknown = [name for name in names if name != "value" and name not in _COLUMNS]
     if unknown or not names:
-        raise InvalidOptionError(f"columns are some of value, {', '.join(_COLUMNS)}, not {unknown or columns!r}")
+        raise InvalidOptionError(f"columns must be some of value, {', '.join(_COLUMNS)}, not {unknown or columns!r}")
     return names
 
 

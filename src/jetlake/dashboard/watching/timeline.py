@@ -88,7 +88,7 @@ class _Ring:
         """
         size = len(self._means) * self._means.itemsize
         if len(means) != size or len(highs) != size:
-            raise ValueError("a history of another shape")
+            raise ValueError("a history of another format")
         self._means, self._highs = array("d", means), array("d", highs)
         self._last, self._number = last, 1
 

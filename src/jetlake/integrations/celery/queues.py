@@ -51,12 +51,12 @@ class QueueOptions:
                 f"the path of the URL is the prefix of stream names: letters, digits and '-', not {self.prefix!r}"
             )
         if not _is_number(self.visibility_timeout_s) or not 1 <= self.visibility_timeout_s < math.inf:
-            raise ConfigError(f"visibility_timeout is 1 second or more, not {self.visibility_timeout_s!r}")
+            raise ConfigError(f"visibility_timeout must be 1 second or more, not {self.visibility_timeout_s!r}")
         steps = self.priority_steps
         if not steps or steps[0] != 0 or list(steps) != sorted(set(steps)) or steps[-1] > 255:
             raise ConfigError(f"priority_steps are ascending numbers from 0 to 255 that begin with 0, not {steps!r}")
         if isinstance(self.replicas, bool) or not isinstance(self.replicas, int) or self.replicas < 1:
-            raise ConfigError(f"replicas is 1 or more, not {self.replicas!r}")
+            raise ConfigError(f"replicas must be 1 or more, not {self.replicas!r}")
 
     @classmethod
     def of(cls, virtual_host: str | None, options: dict[str, Any]) -> QueueOptions:
@@ -69,7 +69,7 @@ class QueueOptions:
         try:
             steps = tuple(int(step) for step in steps)
         except (TypeError, ValueError):
-            raise ConfigError(f"priority_steps is a list of numbers, not {steps!r}") from None
+            raise ConfigError(f"priority_steps must be a list of numbers, not {steps!r}") from None
         return cls(
             prefix=(virtual_host or "").strip("/") or _DEFAULT_PREFIX,
             visibility_timeout_s=options.get("visibility_timeout", cls.visibility_timeout_s),
@@ -144,7 +144,7 @@ def token(name: str) -> str:
             r"[^A-Za-z0-9_-]", lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), name, flags=re.ASCII
         )
     except UnicodeEncodeError:
-        raise ConfigError(f"the name {name!r} is no text in UTF-8") from None
+        raise ConfigError(f"the name {name!r} is not valid UTF-8") from None
 
 
 def _is_number(value: object) -> bool:

@@ -458,7 +458,9 @@ class Transport(virtual.Transport):
             properties["delivery_tag"] = tag = uuid4().hex
             properties.setdefault("delivery_info", {})["redelivered"] = message.metadata.delivered > 1
         except (ValueError, KeyError, TypeError, AttributeError):
-            logger.error("message %d of queue %s is no task; it is removed", message.metadata.stream_seq, level.queue)
+            logger.error(
+                "message %d of queue %s is not a task; it is removed", message.metadata.stream_seq, level.queue
+            )
             _settle(partial(message.term, "not a task"))
             return None
         self.puller.held[tag] = message
@@ -492,7 +494,7 @@ def _opened_broadcast(payload: bytes) -> dict[str, Any] | None:
         raw: dict[str, Any] = loads(payload)
         raw["properties"]["delivery_tag"] = uuid4().hex
     except (ValueError, KeyError, TypeError):
-        logger.error("a broadcast that is no message was dropped")
+        logger.error("a broadcast that is not a message was dropped")
         return None
     return raw
 

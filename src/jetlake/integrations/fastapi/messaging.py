@@ -149,7 +149,7 @@ class Messaging:
         if running:
             _, late = await asyncio.wait(running, timeout=self._drain_s)
             if late:
-                logger.error("handlers did not finish within %g s; their messages come again", self._drain_s)
+                logger.error("handlers did not finish within %g s; their messages are redelivered", self._drain_s)
                 for worker in self._workers:
                     worker.cut_off()
             await asyncio.gather(*running, return_exceptions=True)

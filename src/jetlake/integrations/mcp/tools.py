@@ -331,7 +331,7 @@ def _answering(tool: Callable[..., Awaitable[Any]], describe: Describe) -> Calla
         except (JetlakeError, OSError) as error:
             raise ToolError(describe(error)) from None
         except UnicodeEncodeError as error:  # JSON may hold half a character.
-            raise ToolError(f"an argument is no text in UTF-8: {error.object!r:.100}") from None
+            raise ToolError(f"an argument is not valid UTF-8: {error.object!r:.100}") from None
 
     return answer
 

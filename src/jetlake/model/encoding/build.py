@@ -66,7 +66,7 @@ def _converted(where: str, hint: Any, value: Any) -> Any:
         return _converted_scalar(where, hint, value)
     if origin is tuple:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise ConfigError(f"{where} is a list, not {value!r}")
+            raise ConfigError(f"{where} must be a list, not {value!r}")
         return tuple(_converted(where, get_args(hint)[0], item) for item in value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _enum_member(where, hint, value)
@@ -95,4 +95,4 @@ def _enum_member(where: str, kind: type[StrEnum], value: Any) -> StrEnum:
         return kind(value)
     except ValueError:
         words = ", ".join(repr(member.value) for member in kind)
-        raise ConfigError(f"{where} is one of {words}, not {value!r}") from None
+        raise ConfigError(f"{where} must be one of {words}, not {value!r}") from None

@@ -42,7 +42,7 @@ def nanoseconds(value: Seconds) -> int:
         microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
         result = microseconds * 1_000
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"a duration is a number of seconds or a timedelta, not {value!r}")
+        raise ConfigError(f"a duration must be a number of seconds or a timedelta, not {value!r}")
     elif isinstance(value, int):
         result = value * NANOSECONDS_PER_SECOND
     elif math.isfinite(value):

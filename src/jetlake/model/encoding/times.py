@@ -105,7 +105,7 @@ def time_text(value: str | datetime) -> str:
     if isinstance(value, str):
         return format_time(parse_time(value))
     if not isinstance(value, datetime):
-        raise ConfigError(f"a time is a text or a datetime, not {value!r}")
+        raise ConfigError(f"a time must be a str or a datetime, not {value!r}")
     try:
         moment = value.astimezone(UTC)
     except (OverflowError, ValueError):

@@ -66,7 +66,9 @@ class SubjectPermissions(Struct, frozen=True, kw_only=True):
                 structs.force_setattr(self, name, tuple(given))
             # A text would be read letter by letter, and `>` in it would permit everything.
             elif not isinstance(given, tuple) and (given is not None or name == "deny"):
-                raise ConfigError(f"{name} of permissions is a tuple of subjects, such as ('orders.>',), not {given!r}")
+                raise ConfigError(
+                    f"{name} of permissions must be a tuple of subjects, such as ('orders.>',), not {given!r}"
+                )
 
 
 class ResponsePermission(Struct, frozen=True, kw_only=True):
@@ -124,7 +126,7 @@ class User(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.connection_types, str):  # A part of the text would do.
-            raise ConfigError(f"connection_types of user {self.name!r} is a tuple of names, not a text")
+            raise ConfigError(f"connection_types of user {self.name!r} must be a tuple of names, not a str")
         if self.permissions is not None:
             self.permissions.check()
 

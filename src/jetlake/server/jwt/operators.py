@@ -370,6 +370,6 @@ def _check_version(asserted: str) -> None:
     found, own = _VERSION.fullmatch(asserted), _VERSION.fullmatch(COMPATIBLE_VERSION)
     assert own is not None
     if found is None:
-        raise TokenError(f"assert_server_version: {asserted!r} is no version")
+        raise TokenError(f"assert_server_version: {asserted!r} is not a version")
     if [int(part) for part in found.groups()] > [int(part) for part in own.groups()]:
         raise TokenError(f"it asks for version {asserted}, and this server is compatible with {COMPATIBLE_VERSION}")

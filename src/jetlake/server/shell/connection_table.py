@@ -82,8 +82,8 @@ class ConnectionTable:
         self._fitting = connections_max
         if self._limit() != self._settings.options.max_connections:
             self._log.info(
-                f"At most {self._limit():,} connections, to keep files for the store: "
-                "raise the limit of open files (ulimit -n) for more"
+                f"Limited to {self._limit():,} connections, to reserve open files for the store: "
+                "raise the limit of open files (ulimit -n) to allow more"
             )
 
     def _limit(self) -> int:

@@ -265,7 +265,7 @@ class Server:
             ConfigError: an address that cannot be listened on, a folder that cannot be used, or a second start.
         """
         if self._stopped is not None:
-            raise ConfigError("this server was started before; make a new one")
+            raise ConfigError("this server was already started; create a new one")
         self._loop = asyncio.get_running_loop()
         self.engine_loop.start(self._loop)
         self._stopped = asyncio.Event()

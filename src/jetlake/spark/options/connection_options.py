@@ -47,7 +47,7 @@ def _servers(value: str) -> tuple[str, ...]:
         if separator and scheme in ("ws", "wss"):
             raise ValueError(f"{scheme}:// is not for Spark, which reads by nats:// and tls://")
         if separator and scheme not in ("nats", "tls"):
-            raise ValueError(f"{scheme}:// is no scheme of a NATS server (nats:// and tls:// are)")
+            raise ValueError(f"{scheme}:// is not a scheme of NATS servers; use nats:// or tls://")
     return servers
 
 

@@ -18,7 +18,7 @@ __all__ = ["SinkOptions"]
 
 def _subject(value: str) -> str:
     if not is_valid_publish(value.encode()):
-        raise ValueError("it is no subject to publish to (no wildcards, no blanks, no empty tokens)")
+        raise ValueError("it is not a subject to publish to (no wildcards, no blanks, no empty tokens)")
     return value
 
 

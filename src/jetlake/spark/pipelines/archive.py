@@ -118,7 +118,9 @@ class Archive:
         if self.rejects_to and self.rejects_to == self.stream:
             raise ConfigError(f"--rejects-to {self.rejects_to} would archive its own rejects: name another stream")
         if self.format not in ARCHIVE_FORMATS:
-            raise ConfigError(f"{self.format!r} is no format of an archive; there are {', '.join(ARCHIVE_FORMATS)}")
+            raise ConfigError(
+                f"{self.format!r} is not a format of archives; the formats are {', '.join(ARCHIVE_FORMATS)}"
+            )
         if self.format == "iceberg":
             _ = self.address
         elif self.catalog or self.table:
@@ -563,10 +565,10 @@ def parse_partitioning(text: str) -> Partitioning:
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise ConfigError(f"{text!r} is no partitioning: {part.strip()!r} is unknown; write {_PARTITIONINGS}")
+            raise ConfigError(f"{text!r} is not a partitioning: {part.strip()!r} is unknown; write {_PARTITIONINGS}")
         name = "subject_root" if part.strip().startswith("subject") else part.strip()
         if name in columns:
-            raise ConfigError(f"{text!r} is no partitioning: it names {part.strip().partition(':')[0]} twice")
+            raise ConfigError(f"{text!r} is not a partitioning: it names {part.strip().partition(':')[0]} twice")
         columns.append(name)
         tokens = int(match[1]) if match[1] else tokens
     return Partitioning(tuple(columns), tokens)

@@ -69,7 +69,7 @@ class BucketArchive(Archive):
 
     def check(self, settings: PipelineSettings) -> None:
         if not self.stream.startswith(PREFIX):
-            raise ConfigError(f"--upsert is for key-value buckets: {self.stream} is none")
+            raise ConfigError(f"--upsert is for key-value buckets: {self.stream} is not one")
         super().check(settings)
 
     def _columns(self, payload: TypedPayload | None) -> str:

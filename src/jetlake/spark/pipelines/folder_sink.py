@@ -104,7 +104,7 @@ class FolderSink:
 
     def __init__(self, spark: SparkSession, root: str, format_name: str, partition_by: Sequence[str] = ()) -> None:
         if format_name not in FORMATS:
-            raise ConfigError(f"{format_name!r} is no format of files; there are {', '.join(FORMATS)}")
+            raise ConfigError(f"{format_name!r} is not a file format; the formats are {', '.join(FORMATS)}")
         self.files = FileSystem(spark, root)
         self._format = format_name
         self._partition_by = list(partition_by)

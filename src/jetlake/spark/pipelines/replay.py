@@ -89,7 +89,7 @@ class Selection:
     def __post_init__(self) -> None:
         for subject in self.subjects:
             if not is_valid_config(subject.encode()):
-                raise ConfigError(f"{subject!r} is no valid subject or pattern")
+                raise ConfigError(f"{subject!r} is not a valid subject or pattern")
 
     @property
     def has_times(self) -> bool:
@@ -160,7 +160,9 @@ class Replay:
         if self.unordered and not self.pace.is_instant:
             raise ConfigError("a replay without an order has no timing either: leave one of them out")
         if self.format and self.format not in ARCHIVE_FORMATS:
-            raise ConfigError(f"{self.format!r} is no format of an archive; there are {', '.join(ARCHIVE_FORMATS)}")
+            raise ConfigError(
+                f"{self.format!r} is not a format of archives; the formats are {', '.join(ARCHIVE_FORMATS)}"
+            )
 
     @property
     def name(self) -> str:
@@ -316,7 +318,7 @@ class Replay:
         for name in needed:
             if found[name]:
                 raise ConfigError(
-                    f"{found[name]} rows of {self.source} have no {name}: they are no messages, or can't be read"
+                    f"{found[name]} rows of {self.source} have no {name}: they are not messages, or can't be read"
                 )
         streams = found["streams"]
         if len(streams) > 1:
@@ -397,7 +399,7 @@ def parse_subject_map(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     for text in texts:
         source, found, target = text.partition(":")
         if not found or not source or not target:
-            raise ConfigError(f"{text!r} is no subject map: write it like 'orders.>:again.orders.>'")
+            raise ConfigError(f"{text!r} is not a subject map: write it like 'orders.>:again.orders.>'")
         pairs.append((source, target))
     return tuple(pairs)
 

@@ -131,7 +131,7 @@ class Run:
                     break
                 self.stopping.wait(_LOOK_EVERY_S)
             if self.stopping.is_set():
-                self.note("stopping when the batch under way is done; Ctrl-C again does not wait")
+                self.note("stopping after the current batch; press Ctrl-C again to stop at once")
         finally:
             for query in queries:
                 _stop(query)

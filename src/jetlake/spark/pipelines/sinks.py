@@ -155,7 +155,8 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
                 api.create_stream(own)
                 return f"stream {name} was made for {name}.>"
             raise ConfigError(
-                f"stream {name} does not exist: create it for {subject}, or publish to {name}.… and it is made for you"
+                f"stream {name} does not exist: create it for {subject}, or publish to {name}.… and it is created "
+                "for you"
             ) from None
         if not any(is_subset(subject.encode(), pattern.encode()) for pattern in config.subjects):
             raise ConfigError(
@@ -208,4 +209,4 @@ def parse_target(text: str, *, plain: Literal["stream", "parquet"] | None = None
         return Target("parquet", text.strip())
     if plain == "stream" and not found and _STREAM.fullmatch(kind):
         return Target("stream", kind)
-    raise ConfigError(f"{text!r} is no place to write to: write {_FORMS}")
+    raise ConfigError(f"{text!r} is not a target: write {_FORMS}")

@@ -472,9 +472,9 @@ def read_yaml(file: str, content: str) -> Section:
         node: Any = yaml.compose(content, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        raise ConfigError(f"{file}:{line}: this is no YAML: {error.problem}") from None
+        raise ConfigError(f"{file}:{line}: this is not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file}:1: this is no YAML: {error}") from None
+        raise ConfigError(f"{file}:1: this is not valid YAML: {error}") from None
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{file}:1: the file must hold names and values (name, sources, steps, sinks)")
     return Section(file, node, 1)

@@ -58,7 +58,7 @@ class TypedPayload:
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
-            raise ConfigError(f"{self.format!r} is no format of payloads; there are {', '.join(FORMATS)}")
+            raise ConfigError(f"{self.format!r} is not a payload format; the formats are {', '.join(FORMATS)}")
         if not self.schema and self.format != "json":
             raise ConfigError(f"--payload {self.format} needs --schema; only that of JSON can be found in the messages")
 

@@ -87,7 +87,7 @@ class Verify:
         """Compare, and fail when something is missing, there twice, or different."""
         described = archive_facts(FileSystem(run.spark, self.target))
         if described is None:
-            raise ConfigError(f"{self.target} is no archive: it has no notes of ours")
+            raise ConfigError(f"{self.target} is not an archive: it has no metadata of jetlake")
         if described["stream"] != self.stream:
             raise ConfigError(f"{self.target} is an archive of stream {described['stream']}, not of {self.stream}")
         self._orphans(run, described)

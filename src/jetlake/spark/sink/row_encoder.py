@@ -146,7 +146,7 @@ class RowEncoder:
         for single in subject.unique().to_pylist():
             if single is None or not is_valid_publish(single):
                 text = "" if single is None else single.decode("utf-8", "replace")
-                reason = "it is null" if single is None else "it is no subject to publish to"
+                reason = "it is null" if single is None else "it is not a subject to publish to"
                 row = subject.to_pylist().index(single)
                 raise RowPublishError(first_row + row, text, f"column subject: {reason}")
             if not self._options.allow_system_subjects:

@@ -63,15 +63,15 @@ def open_encrypted(
                 "from a backup; without it nothing opens the streams. Nothing was changed"
             )
         keyring = new_keyring(disk, folder, secret, cipher)
-        report(f"JetStream encryption: made a keyring, {folder / KEYRING_NAMES[0]}; back it up with the streams")
+        report(f"JetStream encryption: created a keyring, {folder / KEYRING_NAMES[0]}; back it up with the streams")
     elif keyring.was_rotated:
-        report("JetStream encryption: sealed the keyring with `key`; `prev_key` is not needed any more")
+        report("JetStream encryption: sealed the keyring with `key`; `prev_key` is no longer needed")
     encrypted = EncryptedDisk(disk, keyring.key, cipher)
     if not keyring.is_whole:
         count = sum(_encrypt(disk, encrypted, path) for path in list(_own_files(disk, folder)))
         keyring.finish()
         if count:
-            report(f"JetStream encryption: encrypted {count:,} files that were stored in the clear")
+            report(f"JetStream encryption: encrypted {count:,} files that were unencrypted")
     return encrypted
 
 

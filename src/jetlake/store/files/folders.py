@@ -62,7 +62,7 @@ def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], N
         raise StoreError.of(f"read {path}", error) from error
     foreign = foreign_names(layout, kinds)
     if foreign:
-        note(f"{path} holds what the store did not write, and leaves alone: {format_names(foreign)}")
+        note(f"{path} contains files that the store did not write and leaves untouched: {format_names(foreign)}")
     found = []
     for name in kinds:
         inner = layout.folder(name)
@@ -94,7 +94,7 @@ def is_there(disk: Disk, path: Path) -> bool:
         if disk.is_folder(path):
             return True
         if path.name in disk.names(path.parent):
-            raise StoreError(f"read {path}", "it is no folder, and the store follows no symbolic links")
+            raise StoreError(f"read {path}", "it is not a folder, and the store does not follow symbolic links")
     except OSError as error:
         raise StoreError.of(f"read {path}", error) from error
     return False
@@ -104,7 +104,10 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
     """Remove the rest of a folder that was being removed, unless there is something in it that is not the store's."""
     try:
         if foreign := list(foreign_names_within(disk, path, layout)):
-            note(f"{path} was being removed and stays, for what the store did not write: {format_names(foreign)}")
+            note(
+                f"{path} was being removed and stays, because of files that the store did not write: "
+                f"{format_names(foreign)}"
+            )
             return
         remove_all(disk, path)
     except OSError as error:

@@ -324,9 +324,9 @@ class FileJournal(ConsumerJournal):
             raise StoreError.of("read the consumer's journal", error) from error
         if numbers or self._is_begun:
             self.is_lost = True
-            reason = "can be read" if numbers else "is there any more"
+            reason = "cannot be read" if numbers else "is gone"
             self._folder_owner.note(
-                f"No journal in {self._folder} {reason}: the consumer starts over, and messages come again"
+                f"The journal in {self._folder} {reason}: the consumer starts over, and messages are redelivered"
             )
         return ConsumerState()
 

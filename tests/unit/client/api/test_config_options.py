@@ -18,5 +18,5 @@ def test_what_cannot_be_copied_is_refused():
     with pytest.raises(InvalidOptionError, match="mirror"):
         configured(StreamConfig, {"name": "M", "mirror": 5})
     for sources in (5, "ORDERS"):
-        with pytest.raises(InvalidOptionError, match="sources is a list"):
+        with pytest.raises(InvalidOptionError, match="sources must be a list"):
             configured(StreamConfig, {"name": "M", "sources": sources})

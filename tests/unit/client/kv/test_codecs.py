@@ -44,7 +44,7 @@ def test_any_value(value):
 
 
 def test_what_is_no_base64():
-    with pytest.raises(DecodeError, match="no base64"):
+    with pytest.raises(DecodeError, match="not valid base64"):
         Base64Keys().decode("a")
-    with pytest.raises(DecodeError, match="no base64"):
+    with pytest.raises(DecodeError, match="not valid base64"):
         Base64Values().decode(b"!")

@@ -175,13 +175,13 @@ def test_payloads_are_checked_and_shown():
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
-        (entry(schema="{"), "no JSON"),
+        (entry(schema="{"), "not valid JSON"),
         (entry(schema="7"), "an object"),
         (entry(schema={"type": "order"}), "not valid at"),
-        (entry(schema="{}", format="avro"), "no Avro schema"),
-        (entry(schema="AAAA", format="protobuf"), "no descriptor set"),
+        (entry(schema="{}", format="avro"), "not a valid Avro schema"),
+        (entry(schema="AAAA", format="protobuf"), "not a descriptor set"),
         (entry(schema="{}", format="xml"), "json, avro, protobuf"),
-        (entry(subject="a..b"), "no subject"),
+        (entry(subject="a..b"), "not a valid subject"),
     ],
 )
 def test_broken_schemas_are_refused(one, reason):

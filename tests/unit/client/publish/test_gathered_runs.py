@@ -158,7 +158,7 @@ async def test_a_lost_connection_fails_what_has_no_id(fake, clock, js, is_writte
         await clock.settle()
     fake.wire.lose()
     for pending in pendings:
-        with pytest.raises(DisconnectedError, match="may be stored or not"):
+        with pytest.raises(DisconnectedError, match="may or may not be stored"):
             await pending
     await clock.advance(5)
     assert [frame.subject for frame in frames(fake)] == [b"s.2"]

@@ -64,7 +64,7 @@ async def test_a_failing_async_iterable_leaves_what_it_gave_under_way(fake, cloc
     async def wrong():
         yield "no message"
 
-    with pytest.raises(InvalidOptionError, match="a message is"):
+    with pytest.raises(InvalidOptionError, match="a message must be"):
         await js.publish_many(wrong())
 
 

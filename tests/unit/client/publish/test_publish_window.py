@@ -365,7 +365,7 @@ async def test_messages_with_an_id_are_sent_again_and_others_fail(fake, clock, j
     await clock.settle()
     fake.is_down = True
     fake.wire.lose()
-    with pytest.raises(DisconnectedError, match="may be stored or not"):
+    with pytest.raises(DisconnectedError, match="may or may not be stored"):
         await without
     assert not with_id.is_done
     # What is published meanwhile waits and keeps its place behind.
@@ -828,12 +828,12 @@ async def test_what_the_next_server_is_too_small_for_is_given_up(fake, clock):
     fake.wire.lose()
     await clock.advance(1)
     for refused in (large, waiting):
-        with pytest.raises(InvalidOptionError, match="1024 at most"):
+        with pytest.raises(InvalidOptionError, match="at most 1024"):
             await refused
     (frame,) = published(fake)
     acknowledge(fake, frame, 1)
     assert (await small).seq == 1
-    with pytest.raises(InvalidOptionError, match="1024 at most"):
+    with pytest.raises(InvalidOptionError, match="at most 1024"):
         await many
     assert published(fake) == [frame]
     assert client.reconnects == 1
@@ -848,7 +848,7 @@ async def test_messages_of_publish_many_that_wait_for_room_are_checked_again(fak
     fake.info = ServerInfo(headers=True, max_payload=1024)
     fake.wire.lose()
     await clock.advance(1)
-    with pytest.raises(InvalidOptionError, match="1024 at most") as raised:
+    with pytest.raises(InvalidOptionError, match="at most 1024") as raised:
         await many
     assert "message 6 of publish_many" in str(raised.value.__notes__)
     assert [frame.subject for frame in published(fake)] == [b"s.1"]

@@ -478,7 +478,7 @@ async def test_fetch_and_next_are_refused_on_a_pinned_consumer(fake, clock):
         consumer.fetch(1, group="jobs")
     with pytest.raises(InvalidOptionError, match="next does not work on a pinned_client consumer"):
         await consumer.next(group="jobs")
-    with pytest.raises(InvalidOptionError, match="give group"):
+    with pytest.raises(InvalidOptionError, match="pass group"):
         consumer.consume()
     assert fake.pulls() == []
 

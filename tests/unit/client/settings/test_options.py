@@ -25,7 +25,7 @@ def test_durations_are_seconds_or_timedeltas():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"connect_timeout": 0}, "connect_timeout is more than 0"),
+        ({"connect_timeout": 0}, "connect_timeout must be more than 0"),
         ({"request_timeout": -1}, "request_timeout"),
         ({"drain_timeout": float("nan")}, "drain_timeout"),
         ({"ping_interval": "1"}, "ping_interval"),
@@ -76,7 +76,7 @@ async def test_a_call_waits_for_more_than_nothing(fake, value):
         lambda: client.drain(timeout=value),
         lambda: js.publish("a", timeout=value),
     ):
-        with pytest.raises(InvalidOptionError, match="timeout is"):
+        with pytest.raises(InvalidOptionError, match="timeout must be"):
             await call()
     assert not client.is_closed
     assert fake.published("a") == []

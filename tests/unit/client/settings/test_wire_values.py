@@ -34,9 +34,9 @@ def test_nobody_subscribes_there(subject):
 
 @pytest.mark.parametrize("subject", [None, 1, b"a"])
 def test_a_subject_is_text(subject):
-    with pytest.raises(InvalidOptionError, match="subject is a str"):
+    with pytest.raises(InvalidOptionError, match="subject must be a str"):
         publish_subject(subject)
-    with pytest.raises(InvalidOptionError, match="subject is a str"):
+    with pytest.raises(InvalidOptionError, match="subject must be a str"):
         subscribe_subject(subject)
 
 

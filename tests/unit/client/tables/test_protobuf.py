@@ -98,9 +98,9 @@ def test_messages_become_columns():
 @pytest.mark.parametrize(
     ("schema", "name", "complaint"),
     [
-        (b"\xff", "", "no descriptor set"),
-        ("not base64!", "", "no descriptor set"),
-        (b"", "", "no descriptor set"),
+        (b"\xff", "", "not a descriptor set"),
+        ("not base64!", "", "not a descriptor set"),
+        (b"", "", "not a descriptor set"),
         (descriptor_set(), "shop.Nothing", "no message shop.Nothing, but .*shop.Order"),
         (descriptor_set(recursive=True), "", "holds itself"),
     ],

@@ -77,7 +77,7 @@ def test_times_with_nanoseconds_have_microseconds_in_json():
         (pa.table({"x": [1]}), {"subject": "a", "key": "y"}, "no column y, which is its key"),
         (pa.table({"x": pa.array([1, None])}), {"subject": "a.{x}"}, "row 1 of the table has no subject"),
         (pa.table({"x": pa.array([1, None])}), {"subject": "a", "key": "x"}, "row 1 of the table has no x"),
-        ([1, 2], {}, "list is no table"),
+        ([1, 2], {}, "list is not a table"),
         (pa.table([pa.array([1]), pa.array([2])], ["x", "x"]), {"subject": "a"}, "several columns x"),
         (
             pa.table({"x": pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))}),

@@ -65,8 +65,8 @@ def test_a_start_in_words():
     [
         ({"v": 3, "streams": {}}, "version 3"),
         ({"v": [2], "streams": {}}, "version"),
-        ({"offset": 7}, "no offset of the jetstream source"),
-        (7, "no offset"),
+        ({"offset": 7}, "not an offset of the jetstream source"),
+        (7, "not an offset"),
         ({"v": 1}, "broken"),
         ({"v": 1, "streams": {"S": {"next": 4}}}, "broken"),
         ({"v": 1, "streams": {"S": {"created": CREATED, "next": "x"}}}, "broken"),

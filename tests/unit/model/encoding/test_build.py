@@ -57,10 +57,13 @@ def test_a_consumer_in_plain_words() -> None:
     [
         ({"bogus": 1}, "StreamConfig has no field 'bogus'; it has allow_atomic, "),
         ({"maxage": 1}, "StreamConfig has no field 'maxage'; did you mean 'max_age'?"),
-        ({"max_age": "soon"}, "StreamConfig.max_age: a duration is a number of seconds"),
+        ({"max_age": "soon"}, "StreamConfig.max_age: a duration must be a number of seconds"),
         ({"max_age": 10**12}, "shorter than 292 years"),
-        ({"retention": "never"}, "StreamConfig.retention is one of 'limits', 'interest', 'workqueue', not 'never'"),
-        ({"subjects": "orders.>"}, "StreamConfig.subjects is a list, not 'orders.>'"),
+        (
+            {"retention": "never"},
+            "StreamConfig.retention must be one of 'limits', 'interest', 'workqueue', not 'never'",
+        ),
+        ({"subjects": "orders.>"}, "StreamConfig.subjects must be a list, not 'orders.>'"),
         ({"subjects": [1]}, "StreamConfig: Expected `str`, got `int`"),
         ({"max_msgs": "5"}, "StreamConfig: Expected `int`, got `str`"),
         ({"first_seq": -1}, "Expected `int` >= 0"),

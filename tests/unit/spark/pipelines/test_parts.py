@@ -35,7 +35,7 @@ def test_the_default_is_by_date_and_first_token():
     "text", ["", "week", "date,date", "subject:0", "date;hour", "subject:x", "subject:1,subject:2"]
 )
 def test_a_wrong_partitioning_is_explained(text):
-    with pytest.raises(ConfigError, match="is no partitioning"):
+    with pytest.raises(ConfigError, match="is not a partitioning"):
         parse_partitioning(text)
 
 
@@ -149,7 +149,7 @@ def test_selections_in_sql():
         "sequence >= 3",
         "sequence <= 4",
     ]
-    with pytest.raises(ConfigError, match="no valid subject"):
+    with pytest.raises(ConfigError, match="not a valid subject"):
         Selection(subjects=("a..b",))
 
 
@@ -162,7 +162,7 @@ def test_subject_maps():
         rename(b"q.z")
     assert _renaming((), system=False)(b"q.z") == b"q.z"
     for wrong in ("a", ":a", "a:"):
-        with pytest.raises(ConfigError, match="is no subject map"):
+        with pytest.raises(ConfigError, match="is not a subject map"):
             parse_subject_map((wrong,))
     with pytest.raises(ConfigError, match="can't be used"):
         Replay("/lake", "A", subject_map=(("a.*", "b.$2"),))

@@ -66,14 +66,14 @@ def test_a_schema_is_typed_or_in_a_file(tmp_path):
     (tmp_path / "order.pb").write_bytes(b"\xff")
     payload = typed_payload("protobuf", str(tmp_path / "order.pb"), "shop.Order")
     assert (base64.b64decode(payload.schema), payload.message) == (b"\xff", "shop.Order")
-    with pytest.raises(ConfigError, match="no descriptor set"):
+    with pytest.raises(ConfigError, match="not a descriptor set"):
         _ = payload.ddl
     for given in (("json", "orders.ddl"), ("avro", "orders.avsc"), ("protobuf", "orders.pb")):
         with pytest.raises(ConfigError, match=f"there is no file {given[1]}"):
             typed_payload(*given)
     for given in (("json", "id:int"), ("json", "bucket:orders.>"), ("avro", '"long"'), ("protobuf", "Q2c/PQ==")):
         assert typed_payload(*given).schema == given[1]
-    for given, complaint in ((("avro", ""), "needs --schema"), (("xml", "x"), "no format of payloads")):
+    for given, complaint in ((("avro", ""), "needs --schema"), (("xml", "x"), "not a payload format")):
         with pytest.raises(ConfigError, match=complaint):
             TypedPayload(*given)
 

@@ -91,7 +91,7 @@ def test_protobuf_messages():
         ({"payloadFormat": "avro", "avroSchema": AVRO}, {"more": t.LongType()}, "column more would be lost"),
         ({"payloadFormat": "avro", "avroSchema": AVRO}, {"id": t.VariantType()}, "Avro has no type"),
         ({"payloadFormat": "avro", "avroSchema": '"long"'}, {"id": t.LongType()}, "must describe a record"),
-        ({"payloadFormat": "avro", "avroSchema": '{"type": "x"}'}, {"id": t.LongType()}, "no Avro schema"),
+        ({"payloadFormat": "avro", "avroSchema": '{"type": "x"}'}, {"id": t.LongType()}, "not a valid Avro schema"),
         ({"payloadFormat": "json"}, {"list": t.ArrayType(t.VariantType())}, "a VARIANT inside"),
     ],
 )

@@ -319,7 +319,10 @@ def tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> 
     """Remove files that a crash left unfinished, and report foreign files."""
     with suppress(OSError):
         if foreign := folder.tidy(note):
-            note(f"{folder.path} holds what the store did not write, and leaves alone: {format_names(foreign)}")
+            note(
+                f"{folder.path} contains files that the store did not write and leaves untouched: "
+                f"{format_names(foreign)}"
+            )
 
 
 def told(error: Exception) -> str:

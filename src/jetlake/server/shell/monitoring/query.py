@@ -40,7 +40,7 @@ class Query:
         try:
             given = decode(body, type=dict[str, Any])
         except (DecodeError, RecursionError):
-            raise BadQueryError("the request is no JSON object") from None
+            raise BadQueryError("the request is not a JSON object") from None
         for key, value in given.items():
             text = ("1" if value else "0") if isinstance(value, bool) else str(value)
             query._values[key] = text

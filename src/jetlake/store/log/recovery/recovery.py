@@ -82,7 +82,7 @@ def recover(
     foreign = foreign_names(MESSAGE_FILES, names)
     foreign += [name for name in names if name.endswith(".seg") and segment_number(name) is None]
     if foreign := sorted(set(foreign)):
-        note(f"{folder} holds what the store did not write, and leaves alone: {format_names(foreign)}")
+        note(f"{folder} contains files that the store did not write and leaves untouched: {format_names(foreign)}")
     _clear_aside(disk, folder, [name for name in names if name not in foreign], note)
     files = find_segments(disk, folder, [name for name in names if name not in foreign], mark, listed, note)
     found = Recovered()

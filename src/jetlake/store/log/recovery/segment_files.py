@@ -100,7 +100,7 @@ def _check_listed(disk: Disk, folder: Path, numbers: list[int], listed: Listed) 
     names = set(disk.names(folder)) if absent else set()
     for number in absent:
         if segment_name(number) in names:
-            raise StoreError(f"read {folder / segment_name(number)}", "it is no plain file, though it was one")
+            raise StoreError(f"read {folder / segment_name(number)}", "it is not a plain file, although it was one")
 
 
 def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:

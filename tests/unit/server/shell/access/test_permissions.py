@@ -115,7 +115,7 @@ def test_replies_to_answer_are_bounded():
 @pytest.mark.parametrize("given", ["orders.>", {"orders.>"}, 5])
 def test_a_text_is_no_list_of_subjects(given):
     for name in ("allow", "deny"):
-        with pytest.raises(ConfigError, match=f"{name} of permissions is a tuple"):
+        with pytest.raises(ConfigError, match=f"{name} of permissions must be a tuple"):
             SubjectPermissions(**{name: given})
     assert SubjectPermissions(allow=["orders.>"]).allow == ("orders.>",)
 
@@ -125,7 +125,7 @@ def test_a_text_is_no_list_of_subjects(given):
     [
         ({"permissions": Permissions(publish=SubjectPermissions(deny=("a b",)))}, "'a b' is not a valid subject"),
         ({"permissions": Permissions(subscribe=SubjectPermissions(deny=("a..b",)))}, "'a..b' is not a valid subject"),
-        ({"connection_types": "LEAFNODE_WS"}, "connection_types of user 'a' is a tuple"),
+        ({"connection_types": "LEAFNODE_WS"}, "connection_types of user 'a' must be a tuple"),
     ],
 )
 def test_a_user_whose_rules_would_keep_nobody_out_is_refused(given, complaint):
