@@ -33,7 +33,8 @@ def test_the_names_that_a_benchmark_imports_are_there(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "jetlake":
             module = importlib.import_module(node.module)
             for name in node.names:
-                assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+                if not hasattr(module, name.name):  # A module of the package, which no other test has imported yet.
+                    importlib.import_module(f"{node.module}.{name.name}")
 
 
 def is_alive(pid):

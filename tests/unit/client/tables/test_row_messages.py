@@ -58,7 +58,7 @@ def test_values_of_every_kind_are_json():
 def test_times_with_nanoseconds_have_microseconds_in_json():
     """As pandas has them, and the times of messages."""
     time = pandas.Timestamp("2026-01-01T00:00:00.123456789Z")
-    rows = pandas.DataFrame({"time": [time], "took": [pandas.Timedelta("1s")], "nested": [{"at": [time]}]})
+    rows = pandas.DataFrame({"time": [time], "took": [pandas.Timedelta(1, "s")], "nested": [{"at": [time]}]})
     ((_, payload, _),) = row_messages(rows, "t")
     text = "2026-01-01T00:00:00.123456Z"
     assert json.loads(payload) == {"time": text, "took": "PT1S", "nested": {"at": [text]}}
