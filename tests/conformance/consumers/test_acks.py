@@ -420,7 +420,7 @@ async def test_ack_next_of_our_client(server, clients):
         await getattr(message, settle)()
     await until(lambda: _pending_is(consumer, 5))
     other = await stream.create_consumer("other")
-    with pytest.raises(InvalidOptionError, match="of consumer 'worker'"):
+    with pytest.raises(InvalidOptionError, match="belongs to consumer 'worker' of stream 'S', not of"):
         other.ack_next(first)
 
 
