@@ -302,8 +302,13 @@ class _Request:
         # The frame to repeat; empty for a request that may be sent only once.
         self.frame = b""
         self.repeat_at = _NEVER
-        self.repeat_s = min(timeout_s / 2, _REPEAT_FIRST_MAX_S)
+        self.repeat_s = first_repetition_s(timeout_s)
         self.is_lost = False
+
+
+def first_repetition_s(timeout_s: float) -> float:
+    """Return after how long a request that may be sent twice is sent again, if it has no answer."""
+    return min(timeout_s / 2, _REPEAT_FIRST_MAX_S)
 
 
 def _refusal(subject: bytes, answer: Message) -> JetlakeError:

@@ -117,6 +117,10 @@ class SingleMessage(Struct, eq=False):
     """How many halves are over."""
     attempts: int = 0
     """How often it was sent again because no stream listened."""
+    answers_due: int = 1
+    """How many times it was sent on this connection and not answered."""
+    refusal: Exception | None = None
+    """Why an attempt was refused while the answer to another one was due."""
     answer: bytes | None = None
     error: Exception | None = None
     observed: bool = False

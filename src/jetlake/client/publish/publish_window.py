@@ -21,6 +21,7 @@ What is always true:
   none, and the next one takes seconds to be elected.
 - `free` is how many messages `put` takes without another check. It is 0 while publishers wait for room, so that a later
   one does not overtake them.
+- A refusal is final once no other attempt waits for its answer: a copy that was sent again may be stored.
 - After a lost connection, messages with an id are sent again. The others fail: whether they are stored is unknown.
 - All of it runs on the event loop's thread, with one timer each for deadlines, retries and room. No future, timer or
   task exists for a message unless it is awaited.
@@ -497,8 +498,12 @@ class PublishWindow(Receiver):
         error = None if single is None else refusal(single.raw_subject.decode("utf-8", "replace"), message)
         if single is None or error is None:
             return False
+        single.answers_due -= 1
         if single.may_be_retried(error):
             self._retry(reply, single)
+        elif single.answers_due > 0:
+            # The message was sent again meanwhile: that copy may be stored.
+            single.refusal = error
         else:
             failed.append(self._give_up(reply, error))
         return True
@@ -528,6 +533,7 @@ class PublishWindow(Receiver):
             for reply in sorted(retrying, key=self._number):
                 message = self._singles.get(reply)
                 if message is not None:
+                    message.answers_due += 1
                     self._connection.send(message.frame(reply))
 
     async def _find_streams(self) -> None:
@@ -633,6 +639,7 @@ class PublishWindow(Receiver):
             self._start_half(reply, message)
             if message.has_id and reply not in self._retrying:
                 # sometimes: an unanswered message is sent again
+                message.answers_due += 1
                 self._connection.send(message.frame(reply))
 
     # The connection
@@ -658,6 +665,8 @@ class PublishWindow(Receiver):
             # sometimes: a window is sent again after a reconnect
             self._singles[reply] = message = self._singles.pop(reply)
             self._restart_deadline(reply, message)
+            message.answers_due = 1  # Nothing that was sent before is answered here.
+            message.refusal = None
             self._connection.send(message.frame(reply))
         if self._singles and self._deadline_timer is None:
             self._sweep_at(self._half_time())
@@ -695,6 +704,8 @@ class PublishWindow(Receiver):
     def _give_up(self, reply: bytes, error: Exception) -> PendingAck:
         message = self._singles.pop(reply)
         self._singles_size -= message.size
+        if message.refusal is not None and isinstance(error, PublishTimeoutError):
+            error = PublishTimeoutError(f"{error}; another attempt was refused: {message.refusal}")
         message.error = error
         message.release()
         return PendingAck(message, 0)

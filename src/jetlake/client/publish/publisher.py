@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.connection.requests import first_repetition_s
 from jetlake.client.publish.atomic_batch import AtomicBatch
 from jetlake.client.publish.many_messages import ManyMessages
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
@@ -20,6 +21,7 @@ from jetlake.model.publish import PubAck, decode_pub_ack
 WINDOW_MESSAGES = 4000
 WINDOW_BYTES = 64 * 1024 * 1024
 _OWN_WRITES_MAX = 4096
+_LAST_WAIT_S = 0.01
 
 
 class OwnWrites:
@@ -117,11 +119,13 @@ class Publisher:
         time_s = message.timeout_s or max(timeout_s, ELECTION_S)
         give_up_at = loop.time() + time_s
         attempts = 0
-        is_in_doubt = False
+        is_in_doubt = is_asked_again = False
         while True:
+            began = loop.time()
+            is_repeatable = message.has_id and not is_asked_again
             try:
                 answer = await self._connection.request_raw(
-                    message.subject, message.header, message.payload, wait_s, message.has_id
+                    message.subject, message.header, message.payload, wait_s, is_repeatable
                 )
                 return decode_pub_ack(answer.payload)
             except NoRespondersError:
@@ -134,6 +138,13 @@ class Publisher:
                     raise _timeout(subject, time_s if is_in_doubt else timeout_s) from None
                 is_in_doubt = True
             except ApiError as error:
+                elapsed_s = loop.time() - began
+                if is_repeatable and not is_in_process(error) and elapsed_s >= first_repetition_s(wait_s):
+                    # The message was sent again before this refusal came, and that copy may be stored: a last one,
+                    # which follows it, is told so.
+                    is_in_doubt = is_asked_again = True
+                    wait_s = max(wait_s - elapsed_s, _LAST_WAIT_S)
+                    continue
                 if not is_in_process(error) or not message.has_id or loop.time() >= give_up_at:
                     error.request = subject
                     raise

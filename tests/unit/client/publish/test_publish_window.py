@@ -346,6 +346,23 @@ async def test_a_message_with_an_id_is_sent_again_when_its_acknowledgement_stays
     assert len(published(fake)) == 3
 
 
+async def test_a_refusal_is_not_final_while_a_copy_may_be_stored(fake, clock, js):
+    stored, refused, unknown = [await js.publish_async("s.1", msg_id=name) for name in "123"]
+    await clock.settle()
+    await clock.advance(2.5)
+    for frame in published(fake)[:3]:
+        refuse(fake, frame)
+    assert not stored.is_done
+    acknowledge(fake, published(fake)[3], 1)
+    refuse(fake, published(fake)[4])
+    assert (await stored).seq == 1
+    with pytest.raises(ApiError, match="wrong last sequence"):
+        await refused
+    await clock.advance(2.5)
+    with pytest.raises(PublishTimeoutError, match=r"another attempt was refused: .*wrong last sequence"):
+        await unknown
+
+
 async def test_a_copy_in_process_is_no_refusal(fake, clock, js):
     pending = await js.publish_async("s.1", msg_id="1")
     await clock.settle()
@@ -513,6 +530,26 @@ async def test_publish_with_an_id_is_sent_again_when_its_acknowledgement_stays_a
     assert first.reply == second.reply
     acknowledge(fake, first, 1)
     assert (await task).seq == 1
+
+
+async def test_publish_asks_again_when_a_copy_of_what_was_refused_may_be_stored(fake, clock, js):
+    task = asyncio.create_task(js.publish("s.1", msg_id="1"))
+    await clock.settle()
+    await clock.advance(3)
+    first, _copy = published(fake)
+    refuse(fake, first)
+    await clock.settle()
+    assert not task.done()
+    acknowledge(fake, published(fake)[2], 1)
+    assert (await task).seq == 1
+    task = asyncio.create_task(js.publish("s.1", msg_id="2"))
+    await clock.settle()
+    await clock.advance(3)
+    refuse(fake, published(fake)[3])
+    await clock.settle()
+    refuse(fake, published(fake)[5])
+    with pytest.raises(ApiError, match="wrong last sequence"):
+        await task
 
 
 async def test_publish_gives_up_in_time(fake, clock, js):
