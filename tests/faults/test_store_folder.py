@@ -494,7 +494,7 @@ async def test_a_journal_without_a_state_stays_and_the_consumer_begins_anew(fold
     async with running(folder) as server:
         info = await server.jetstream.consumer_info("A", "c1")
         assert (info.ack_floor.stream_seq, info.num_pending) == (0, MESSAGES)
-        assert server.log.about("consumers/c1 can be read: the consumer starts over")
+        assert server.log.about("consumers/c1 cannot be read: the consumer starts over")
         pull = await server.jetstream.pull_subscribe_bind("c1", "A")
         for message in await pull.fetch(2, timeout=20):
             await message.ack_sync(timeout=20)
