@@ -168,6 +168,8 @@ def parse_cron(text: str, offset_at: Callable[[int], int]) -> Cron | None:
                 return None
             values.update(allowed)
             is_star = is_star or (part[:1] in ("*", "?") and allowed.step == 1)
+        if not values:  # Only commas: no time would ever be found, second by second.
+            return None
         fields.append(frozenset(values))
         stars.append(is_star)
     return Cron(fields, any_day=stars[3] or stars[5], offset_at=offset_at)

@@ -81,6 +81,12 @@ def test_a_cron_line_without_a_time_has_no_first():
     assert parse_pattern("0 0 0 31 2 *", None).first_ns(ns(2026, 1, 1)) is None
 
 
+def test_a_field_without_values_is_no_pattern():
+    for line in (", * * * * *", "0 , * * * *", "0 0 , * * *", "0 0 0 * * ,,"):
+        assert parse_pattern(line, None) is None
+    assert times("0, 0 0 * * *", None, ns(2026, 1, 1), 1) == ["2026-01-02T00:00:00Z"]
+
+
 def test_intervals_are_counted_in_whole_seconds():
     every = parse_pattern("@every 90s", None)
     assert every.first_ns(10 * SECOND + 499_999_999) == 100 * SECOND
