@@ -597,7 +597,12 @@ class Network:
     # Connections
 
     def _connect(self, make_end, process, address, port, told):
-        """Dial; `told` is called in the scheduler with the end, or an error, or never when nobody answers."""
+        """Dial; `told` is called in the scheduler with the end, or an error, or never when nobody answers.
+
+        Returns:
+            A list with the end, from when the connection is there.
+        """
+        made = []
         scheduler = self.world.scheduler
 
         def arrive():
@@ -613,6 +618,7 @@ class Network:
             self._ports += 1
             ours, theirs = (process.machine.address, self._ports), (address, port)
             end = make_end(process, ours, theirs)
+            made.append(end)
             accepted = VirtualTransport(listener.process, theirs, ours)
             link = Link(self, len(self.links), end, accepted)
             self.links.append(link)
@@ -621,13 +627,17 @@ class Network:
             scheduler.at(scheduler.now_ns + self.delay_ns(), lambda: told(end))
 
         scheduler.at(scheduler.now_ns + self.delay_ns(), arrive)
+        return made
 
     async def dial(self, loop, address, port):
         """Connect for a loop; the new end."""
         dialled = loop.create_future()
 
         def told(outcome):
-            loop.post(tell, outcome)
+            if not dialled.cancelled():
+                loop.post(tell, outcome)
+            elif not isinstance(outcome, OSError):
+                outcome.release()  # At once: the loop may have ended meanwhile.
 
         def tell(outcome):
             if dialled.cancelled():
@@ -638,13 +648,13 @@ class Network:
             else:
                 dialled.set_result(outcome)
 
-        self._connect(VirtualTransport, loop.process, address, port, told)
+        made = self._connect(VirtualTransport, loop.process, address, port, told)
         try:
             return await dialled
         except asyncio.CancelledError:
-            # Cancelled in the turn in which the connection was there already.
-            if not dialled.cancelled() and dialled.exception() is None:
-                dialled.result().release()
+            # The connection may be there already, told or not.
+            for end in made:
+                end.release()
             raise
 
     def connect_socket(self, host, port, timeout_s):
