@@ -447,9 +447,9 @@ def _notice_by_test(copy, path):
             env={**os.environ, "PYTHONPATH": str(copy / "src")},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return "one that hangs"
+        return "a test that times out"
     if "Timeout" in run.stdout + run.stderr:
-        return "one that hangs"
+        return "a test that times out"
     found = re.search(r"(?:FAILED|ERROR) \S*::(\w+)", run.stdout)
     return f"`{found[1]}`" if found else ""
 
