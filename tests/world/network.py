@@ -641,9 +641,8 @@ class Network:
 
         def tell(outcome):
             if dialled.cancelled():
-                if not isinstance(outcome, OSError):
-                    outcome.release()
-            elif isinstance(outcome, OSError):
+                return
+            if isinstance(outcome, OSError):
                 dialled.set_exception(outcome)
             else:
                 dialled.set_result(outcome)
