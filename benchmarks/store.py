@@ -23,8 +23,8 @@ from pathlib import Path
 from _harness import Report, measure, parse_arguments
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.message_store import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
 PAYLOAD = b"x" * 128

@@ -6,17 +6,17 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import FolderOwner
+from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.index.packed_rows import dead_ranges
-from jetlake.store.interface import Incoming, MessageStore, StoreHooks
-from jetlake.store.log.checked_reader import CheckedReader
+from jetlake.store.interface import Incoming, StoreHooks
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
 from jetlake.store.log.durability import MARK_NAME, MarkFile
@@ -26,13 +26,17 @@ from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.recovery.recovered import Recovered
 from jetlake.store.log.recovery.recovery import recover
+from jetlake.store.log.scan import headers_in
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_chain import SegmentNumbers
+from jetlake.store.log.segment_checker import SegmentChecker
+from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
 from jetlake.store.log.spiller import Spiller
+from jetlake.store.message_store import MessageStore
 from jetlake.store.redo.redo_format import pack_part
 from jetlake.store.sequence_ranges import merged, ranges_of, without
 
@@ -46,12 +50,14 @@ SNAPSHOT_BYTES = 64 * 1024 * 1024
 """House-keeping writes a snapshot of the index after this many bytes, and half of the store's size, were written."""
 
 _SNAPSHOT_STEPS = 128
+_HEADERS_RUN = 512
+"""How many records a run of headers is read from."""
 _INDEX_NAME = "index"
 _LIST_NAME = "segments"
 
 
-class FileStore(IndexedStore[Segment], MessageStore):
-    """A store in a folder of its own; see `interface.MessageStore` for the promises.
+class FileStore(MessageStore):
+    """A store in a folder of its own; see `MessageStore` for the promises.
 
     Opening it recovers what the folder holds, whatever state that is in. A message takes 30 bytes and what it consists
     of, 34 with a header.
@@ -122,8 +128,8 @@ class FileStore(IndexedStore[Segment], MessageStore):
             LogOptions(segment_bytes, tail_bytes, random_bytes, owner),
         )
         log.durability.is_gone = owner.is_gone
-        self._checked_reader = CheckedReader(index, log)
-        super().__init__(index, MessageRemover(index, log), self._checked_reader)
+        self._checker = SegmentChecker(index, log)
+        super().__init__(index, MessageRemover(index, log))
         self._lost = log.lost
         self._disk = disk
         self._folder = folder
@@ -225,9 +231,6 @@ class FileStore(IndexedStore[Segment], MessageStore):
         # Many streams are opened at once, and few of them are used at once.
         log.close_files()
 
-    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
-        return self._checked_reader.headers_since(time_ns)
-
     @property
     def lost(self) -> list[int]:
         return self._lost.sequences
@@ -235,6 +238,37 @@ class FileStore(IndexedStore[Segment], MessageStore):
     @property
     def lost_bytes(self) -> int:
         return self._lost.bytes
+
+    # Reading
+
+    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
+        segments = list(self._index.blocks)
+        for index, segment in enumerate(segments):
+            following = segments[index + 1] if index + 1 < len(segments) else None
+            if not segment.size or (following is not None and 0 < following.oldest_time_ns < time_ns):
+                continue
+            if segment not in self._index.blocks:
+                # Its file was removed since the last run.
+                continue
+            data = self._log.read_all(segment)
+            starts = [offset for offset in segment.offsets[_HEADERS_RUN::_HEADERS_RUN] if offset < len(data)]
+            for start, end in pairwise((HEADER_SIZE, *starts, len(data))):
+                yield headers_in(data[start:end], segment.seed, time_ns)
+
+    def _prepare(self, block: Segment) -> None:
+        if block.file.handle is None:
+            self._log.use((block,))
+
+    def _trust(self, block: Segment) -> bool:
+        self._prepare(block)
+        if block.spilled is not None and not block.bring_back():
+            return False
+        return block.verified or self._checker.check(block)
+
+    def _look_again(self, block: Segment, checked: Block | None) -> Segment:
+        if self._checker.check(block, by_records=True) and block is checked:
+            raise StoreError(f"read segment {block.number}", "the disk does not return the same bytes every time")
+        return block
 
     # Writing
 
@@ -361,7 +395,7 @@ class FileStore(IndexedStore[Segment], MessageStore):
                 continue
             if not segment.verified:
                 # A damaged record is found and reported here, before a rewrite would copy its segment.
-                self._checked_reader.check_step(segment)
+                self._checker.check_step(segment)
                 return True
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)

@@ -9,10 +9,10 @@ from itertools import compress
 from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.indexed_store import IndexedStore, MessageReader
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Incoming, MessageStore, StoreHooks, rising_times
+from jetlake.store.interface import Incoming, StoreHooks, rising_times
 from jetlake.store.message import MessageColumns, StoredMessage
+from jetlake.store.message_store import MessageStore
 from jetlake.store.volatile import Volatile
 
 __all__ = ["MemoryStore"]
@@ -197,7 +197,7 @@ class _MemoryLog:
         pass
 
 
-class MemoryStore(IndexedStore[_MemoryBlock], Volatile, MessageStore):
+class MemoryStore(Volatile, MessageStore):
     """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
 
     compresses = False
@@ -208,7 +208,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile, MessageStore):
     def __init__(self) -> None:
         index = Index(_MemoryBlock(1), StoreHooks())
         self._log = log = _MemoryLog(index)
-        super().__init__(index, MessageRemover(index, log), MessageReader(index))
+        super().__init__(index, MessageRemover(index, log))
 
     def append(self, subject: bytes, header: bytes, payload: bytes, time_ns: int) -> int:
         return self._log.append(subject, header, payload, time_ns)

@@ -9,8 +9,8 @@ import pytest
 
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.message_store import MessageStore
 
 
 def compress_eagerly(store: FileStore) -> None:

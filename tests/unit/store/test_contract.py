@@ -1,4 +1,4 @@
-"""What `interface.MessageStore` promises, on every store."""
+"""What `MessageStore` promises, on every store."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.model.encoding.fields import SEQUENCE_MAX
-from jetlake.store.interface import BULK_REMOVAL, MessageStore, StoreLimits
+from jetlake.store.interface import BULK_REMOVAL, StoreLimits
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.message_store import MessageStore
 from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
 

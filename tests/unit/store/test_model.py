@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jetlake.protocol.subjects import matches
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.interface import MessageStore, StoreLimits
+from jetlake.store.interface import StoreLimits
 from jetlake.store.log.segment_index.index_cache import IndexCache
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.message_store import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
 SUBJECTS = [b"a", b"b", b"a.b", b"a.c", b"a.b.c", b"b.b"]

@@ -17,7 +17,7 @@ from jetlake.store.index.postings import Posted, Postings, bloom_filter, gather_
 from jetlake.store.message import MessageColumns, StoredMessage
 from jetlake.store.steps import Steps
 
-__all__ = ["Block", "SpilledRows"]
+__all__ = ["Block", "DamagedBlockError", "SpilledRows"]
 
 
 class SpilledRows(msgspec.Struct, gc=False, frozen=True):
@@ -35,6 +35,14 @@ class SpilledRows(msgspec.Struct, gc=False, frozen=True):
     first_time_ns: int
     last_time_ns: int
     bloom: bytes
+
+
+class DamagedBlockError(Exception):
+    """A row's bytes are damaged; the store must look at the whole block first."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block.first)
+        self.block = block
 
 
 class Block(ABC):
@@ -63,6 +71,11 @@ class Block(ABC):
         self.live_count = 0
         self.live_bytes = 0
         self.spilled: SpilledRows | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether living rows can be loaded at once: nothing has to be opened, read back or verified before."""
+        return True
 
     @property
     def row_count(self) -> int:

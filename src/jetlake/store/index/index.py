@@ -54,7 +54,7 @@ BlockType = TypeVar("BlockType", bound=Block)
 
 
 class Index(Generic[BlockType]):
-    """Rows by sequence and sequences by subject; answers every question of `interface.MessageStore` without the disk.
+    """Rows by sequence and sequences by subject; answers every question of `MessageStore` without the disk.
 
     Attributes:
         blocks: in the order of their sequences; the last one is `active`, to which rows are appended.

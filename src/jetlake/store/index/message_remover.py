@@ -58,7 +58,7 @@ class RemovalLog(Protocol[ErasedBlock]):
 
 
 class MessageRemover(Generic[BlockType]):
-    """Takes messages out of the index and has the log remember it; see `interface.MessageStore` for the promises."""
+    """Takes messages out of the index and has the log remember it; see `MessageStore` for the promises."""
 
     def __init__(self, index: Index[BlockType], log: RemovalLog[BlockType]) -> None:
         self._index = index

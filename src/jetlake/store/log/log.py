@@ -622,6 +622,18 @@ class Log:
             if segment is not self.files.open_files.newest:
                 self.files.open_files.use(segment, self._let_go)
 
+    def read_all(self, segment: Segment) -> bytes:
+        """Return all bytes of a segment that are written.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        self.use((segment,))
+        try:
+            return segment.file.read_all(segment.size)
+        except OSError as error:
+            raise StoreError.of(f"read segment {segment.number}", error) from error
+
     def _let_go(self, segment: Segment) -> None:
         """Close a segment's file, and the mark's unless it is about to be used.
 

@@ -14,7 +14,7 @@ from xxhash import xxh3_64
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.block import Block, SpilledRows
+from jetlake.store.index.block import Block, DamagedBlockError, SpilledRows
 from jetlake.store.index.packed_rows import pack_live, unpack_live, unpack_sequences
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.record import first_record, record_size, seed_of, unpack_message, unpack_run
@@ -32,7 +32,6 @@ __all__ = [
     "LIVE",
     "POSTINGS",
     "SECOND_ASIDE_SUFFIX",
-    "DamagedSegmentError",
     "IndexParts",
     "LogFile",
     "Segment",
@@ -67,14 +66,6 @@ class IndexParts(msgspec.Struct, gc=False, frozen=True):
     subjects_hash: int
     subject_count: int
     counts_earlier: bool
-
-
-class DamagedSegmentError(Exception):
-    """A record is damaged; the reader must verify the whole segment first."""
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(segment.number)
-        self.segment = segment
 
 
 class Segment(Block):
@@ -172,6 +163,10 @@ class Segment(Block):
         self.packed_live = b""
         self.packed_sequences = b""
         self._postings: Postings | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.verified and self.spilled is None and self.file.handle is not None
 
     # Parts that can be released. A released part is an unset slot, so that a part in memory is read like any other
     # attribute: properties in the place of the slots made each read take 1.4 to 1.8 times as long (`timeit`).
@@ -347,7 +342,7 @@ class Segment(Block):
         """Return a buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.
 
         Raises:
-            DamagedSegmentError: the file is shorter than it was.
+            DamagedBlockError: the file is shorter than it was.
             OSError: the disk refused.
         """
         if end <= self.size:
@@ -355,7 +350,7 @@ class Segment(Block):
                 return found
             data = self.file.read(end - start, start)
             if len(data) < end - start:
-                raise DamagedSegmentError(self)
+                raise DamagedBlockError(self)
             return data, start
         waiting = b"".join(self.pending)
         self.pending[:] = (waiting,)
@@ -367,7 +362,7 @@ class Segment(Block):
 
     def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
         if self.spilled is not None:
-            with suppress(OSError, DamagedSegmentError):  # The columns tell as well.
+            with suppress(OSError, DamagedBlockError):  # The columns tell as well.
                 message = self._peek(row)
                 if message is not None and (number := numbers.get(message.subject)) is not None:
                     return record_size(message.subject, message.header, message.payload), number
@@ -376,7 +371,7 @@ class Segment(Block):
     def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
         message = self._peek(row) or _load_at(self, self.offsets[row], self.sizes[row])
         if message is None or message.sequence != self.sequence_of(row):
-            raise DamagedSegmentError(self)
+            raise DamagedBlockError(self)
         return message
 
     def _peek(self, row: int) -> StoredMessage | None:

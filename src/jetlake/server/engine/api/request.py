@@ -13,8 +13,8 @@ from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_storage import ConsumerStorage
 from jetlake.server.engine.storage.storage import StreamStorage
-from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
+from jetlake.store.message_store import MessageStore
 from jetlake.store.steps import Steps
 
 __all__ = ["ApiRequest", "Handler", "is_empty_object", "last_message", "page", "promise_again"]

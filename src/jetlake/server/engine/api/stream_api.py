@@ -46,8 +46,8 @@ from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, last_message, page, promise_again
 from jetlake.server.engine.stream.stream import Stream
-from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage as Stored
+from jetlake.store.message_store import MessageStore
 from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -19,8 +19,8 @@ from jetlake.model.encoding.times import parse_time
 from jetlake.model.enums import DeliverPolicy, ReplayPolicy
 from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.routing.account import Message, MessageRun
-from jetlake.store.interface import MessageStore
 from jetlake.store.message import MessageColumns, StoredMessage
+from jetlake.store.message_store import MessageStore
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 

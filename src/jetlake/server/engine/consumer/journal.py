@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from jetlake.server.engine.consumer.ack_tracker import AckTracker, Pending
 from jetlake.server.engine.consumer.feed import Cursor, StartPosition, last_of_subjects
 from jetlake.server.engine.core.commit import Action, Commit, Syncable
-from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.message_store import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
 

@@ -11,7 +11,7 @@ from jetlake.server.engine.core.commit import Commit, Syncable
 from jetlake.store.files.removal import Removal, Remover
 
 if TYPE_CHECKING:
-    from jetlake.store.interface import MessageStore
+    from jetlake.store.message_store import MessageStore
     from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 
 __all__ = ["FolderRemovals"]

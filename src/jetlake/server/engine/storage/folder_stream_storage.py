@@ -29,9 +29,9 @@ from jetlake.server.engine.storage.storage import (
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.folders import folder_name, folder_names
 from jetlake.store.files.own_files import format_names
-from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.id_log import IdLog
+from jetlake.store.message_store import MessageStore
 from jetlake.store.meta_folder import META_VERSION, FolderWrite
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 

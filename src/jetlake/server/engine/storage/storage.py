@@ -11,9 +11,9 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage, MemoryConsumerStorage
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
-from jetlake.store.interface import MessageStore
 from jetlake.store.journal.id_log import IdLog
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.message_store import MessageStore
 
 __all__ = [
     "MemoryStorage",

@@ -30,7 +30,8 @@ from jetlake.server.engine.stream.headers import (
     read_control_headers,
 )
 from jetlake.server.engine.stream.rules import RECORD_BYTES_MAX
-from jetlake.store.interface import SUBJECT_BYTES_MAX, MessageStore
+from jetlake.store.interface import SUBJECT_BYTES_MAX
+from jetlake.store.message_store import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:

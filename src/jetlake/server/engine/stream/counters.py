@@ -22,8 +22,8 @@ from jetlake.server.engine.stream.headers import (
     ROLLUP,
     SOURCE,
 )
-from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
+from jetlake.store.message_store import MessageStore
 
 TOTAL = b'{"val":"%b"}'
 """The payload of a counter's message, with the total."""

@@ -6,10 +6,11 @@ import threading
 from functools import partial
 
 from jetlake.errors import StoreError
+from jetlake.store.index.block import DamagedBlockError
 from jetlake.store.index.index import Index
 from jetlake.store.log.compaction.rewrite import Rewrite
 from jetlake.store.log.log import Log
-from jetlake.store.log.segment import DamagedSegmentError, Segment
+from jetlake.store.log.segment import Segment
 from jetlake.store.log.spiller import Spiller
 from jetlake.store.steps import Steps
 
@@ -151,7 +152,7 @@ class Compactor:
             elif not rewrite.is_built:
                 self._log.use((segment,))
                 next(self._steps, None)
-        except DamagedSegmentError:
+        except DamagedBlockError:
             # House-keeping looks at the segment again, and tells what is lost.
             segment.verified = False
             self.cancel()

@@ -11,9 +11,10 @@ from itertools import chain, compress
 from xxhash import xxh3_64
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
+from jetlake.store.index.block import DamagedBlockError
 from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack, unpack_message
-from jetlake.store.log.segment import DamagedSegmentError, Segment
+from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.sequence_ranges import Range
@@ -72,7 +73,7 @@ class Rewrite:
 
         Raises:
             OSError: the disk refused.
-            DamagedSegmentError: a living record is not there as it was written.
+            DamagedBlockError: a living record is not there as it was written.
         """
         segment = self.segment
         data = segment.file.read_all(segment.size)
@@ -151,7 +152,7 @@ class Rewrite:
                 at += len(tombstone)
             record = data[offsets[row] : offsets[row] + sizes[row]]
             if not is_sound and unpack_message(record, segment.seed) is None:
-                raise DamagedSegmentError(segment)
+                raise DamagedBlockError(segment)
             parts.append(record)
             self._new_offsets.append(at)
             self._new_sequences.append(sequence)

@@ -10,7 +10,7 @@ from jetlake.model.encoding.durations import FOREVER, parse_lifetime
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import expiry
-from jetlake.store.log.checked_reader import CheckedReader
+from jetlake.store.file_store import FileStore
 from jetlake.store.store_folder import StoreFolder
 from tests.support.faulty_disk import FaultyDisk
 
@@ -102,13 +102,13 @@ class Machine:
         self.disk = FaultyDisk(Random(5))
         self._make_harness = make_harness
         self.reads = []
-        read = CheckedReader.read
+        read = FileStore.read
 
         def noting(store, first_sequence, *arguments):
             self.reads.append(first_sequence)
             return read(store, first_sequence, *arguments)
 
-        monkeypatch.setattr(CheckedReader, "read", noting)
+        monkeypatch.setattr(FileStore, "read", noting)
 
     def start(self):
         self.reads.clear()

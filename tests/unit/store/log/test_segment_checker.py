@@ -14,7 +14,7 @@ STEP = 100
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
-    monkeypatch.setattr("jetlake.store.log.checked_reader._CHECKED_BYTES", STEP)
+    monkeypatch.setattr("jetlake.store.log.segment_checker._CHECKED_BYTES", STEP)
     disk = FaultyDisk(Random(1))
     store = open_store(disk)
     for number in range(200):
