@@ -62,9 +62,9 @@ def test_what_is_told_comes_back(disk: FaultyDisk) -> None:
     journal.acked([2])
     journal.acked([1])
     journal.acked([10])
-    journal.ack_floor(2, 2)
-    journal.delivered(9, 4, 300, 2)
-    journal.delivered(10, 5, 300, 2)
+    journal.acked([], (2, 2))
+    journal.redelivered(9, 4, 300, 2)
+    journal.rescheduled(10, 5, 300, 2)
     journal.exhausted(5)
     assert journal.needs_flush()
     journal.flush()
@@ -88,7 +88,7 @@ def test_a_consumer_without_acknowledgements_has_only_a_position(disk: FaultyDis
     journal, _ = open_journal(disk)
     for step in range(1, 50):
         journal.position(step, 2 * step)
-        journal.ack_floor(step, 2 * step)
+        journal.acked([], (step, 2 * step))
         journal.flush()
     journal.close()
     _, state = open_journal(disk)
@@ -118,8 +118,7 @@ def test_a_journal_that_has_grown_begins_anew(disk: FaultyDisk) -> None:
         if sequence > 5:
             state.acknowledge(sequence - 5, sequence - 5)
             state.raise_floor(sequence - 5, sequence - 5)
-            journal.acked([sequence - 5])
-            journal.ack_floor(sequence - 5, sequence - 5)
+            journal.acked([sequence - 5], (sequence - 5, sequence - 5))
         journal.flush()
         if sequence % 10 == 0:
             journal.sync()
@@ -345,10 +344,9 @@ def failing(operation: str) -> object:
 def test_a_journal_in_memory_remembers_nothing() -> None:
     journal = MemoryJournal()
     journal.delivered_run(1, [1], 1)
-    journal.delivered(2, 1, 1, 2)
+    journal.redelivered(2, 1, 1, 2)
     journal.exhausted(1)
-    journal.acked([1])
-    journal.ack_floor(1, 1)
+    journal.acked([1], (1, 1))
     journal.position(1, 1)
     journal.replace(ConsumerState(delivered_consumer=1))
     journal.flush()
@@ -405,7 +403,7 @@ def run_day(seed: int) -> None:
                 elif action < 0.4 and state.pending:
                     again = random.choice(list(state.pending))
                     count = state.pending[again][2] + 1
-                    journal.delivered(state.delivered_consumer + 1, again, 8, count)
+                    journal.redelivered(state.delivered_consumer + 1, again, 8, count)
                     state.deliver_again(state.delivered_consumer + 1, again, 8, count)
                 elif action < 0.7 and state.pending:
                     sequence = random.choice(list(state.pending))

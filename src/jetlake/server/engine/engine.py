@@ -211,7 +211,7 @@ class Engine:
                 faults += [
                     f"consumer {consumer.name} of {owner} lost its journal and started again"
                     for consumer in stream.consumers.values()
-                    if consumer.journal.file.is_lost
+                    if consumer.journal.is_lost
                 ]
                 if lost := stream.store.lost:
                     sequences = format_ranges(ranges_of(lost))
@@ -256,7 +256,7 @@ class Engine:
                 if syncable in (stream.store, stream.storage.id_log, stream.storage.folder):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
-                    if syncable in (consumer.journal.file, consumer.storage.written, consumer.storage.folder):
+                    if syncable in (consumer.journal, consumer.storage.written, consumer.storage.folder):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
 

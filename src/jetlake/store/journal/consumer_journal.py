@@ -12,7 +12,7 @@ from jetlake.errors import StoreError
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.volatile import Volatile
 
-__all__ = ["ConsumerJournal", "MemoryJournal"]
+__all__ = ["ConsumerJournal", "MemoryJournal", "ignore_entry"]
 
 
 class ConsumerJournal(Protocol):
@@ -23,6 +23,8 @@ class ConsumerJournal(Protocol):
         changes_names: whether a sync creates, renames or removes files.
         failure: set when a sync fails: nothing more is written before `retry` and another sync.
         state_source: gives the whole present state when the journal wants to start over.
+        on_entry: called after each entry that is written with the next flush of all journals.
+        on_late_entry: called after each entry that may be written a moment later, since nothing waits for it.
         is_lost: whether `load` found nothing of a journal that was there.
     """
 
@@ -30,6 +32,8 @@ class ConsumerJournal(Protocol):
     changes_names: bool
     is_lost: bool
     state_source: Callable[[], ConsumerState] | None
+    on_entry: Callable[[ConsumerJournal], None]
+    on_late_entry: Callable[[ConsumerJournal], None]
 
     @property
     def failure(self) -> StoreError | None: ...
@@ -46,20 +50,24 @@ class ConsumerJournal(Protocol):
         """Record first deliveries, in ascending order, with consecutive consumer sequences."""
         ...
 
-    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+    def redelivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
         """Record a delivery with the message's number of deliveries so far."""
         ...
 
+    def rescheduled(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+        """Record the last delivery with the time from which its ack wait counts now; a late entry."""
+        ...
+
     def exhausted(self, stream_seq: int) -> None:
-        """Record that a message reached its maximum of deliveries and is no longer pending."""
+        """Record that a message reached its maximum of deliveries and is no longer pending; a late entry."""
         ...
 
-    def acked(self, stream_seqs: Iterable[int]) -> None:
-        """Record acknowledgements, in any order."""
-        ...
+    def acked(self, stream_seqs: Iterable[int], floor: tuple[int, int] | None = None) -> None:
+        """Record acknowledgements, in any order, and the ack floor after them; a late entry.
 
-    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
-        """Record the ack floor: everything up to these sequences is acknowledged."""
+        Args:
+            floor: the consumer and stream sequence up to which everything is acknowledged; None = as before.
+        """
         ...
 
     def position(self, consumer_seq: int, stream_seq: int) -> None:
@@ -107,6 +115,10 @@ class ConsumerJournal(Protocol):
         ...
 
 
+def ignore_entry(_journal: ConsumerJournal) -> None:
+    """Stand in for `on_entry` and `on_late_entry` of a journal that nobody flushes."""
+
+
 class MemoryJournal(Volatile, ConsumerJournal):
     """The journal of a consumer that need not survive: it remembers nothing."""
 
@@ -114,6 +126,7 @@ class MemoryJournal(Volatile, ConsumerJournal):
 
     def __init__(self) -> None:
         self.state_source: Callable[[], ConsumerState] | None = None
+        self.on_entry = self.on_late_entry = ignore_entry
 
     def load(self) -> ConsumerState:
         return ConsumerState()
@@ -121,16 +134,16 @@ class MemoryJournal(Volatile, ConsumerJournal):
     def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
         pass
 
-    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+    def redelivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+        pass
+
+    def rescheduled(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
         pass
 
     def exhausted(self, stream_seq: int) -> None:
         pass
 
-    def acked(self, stream_seqs: Iterable[int]) -> None:
-        pass
-
-    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
+    def acked(self, stream_seqs: Iterable[int], floor: tuple[int, int] | None = None) -> None:
         pass
 
     def position(self, consumer_seq: int, stream_seq: int) -> None:

@@ -21,7 +21,7 @@ from jetlake.store.files.atomic_file import read_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import FolderOwner
 from jetlake.store.journal import journal_format
-from jetlake.store.journal.consumer_journal import ConsumerJournal
+from jetlake.store.journal.consumer_journal import ConsumerJournal, ignore_entry
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.journal.journal_format import KINDS, SAFE
 
@@ -66,6 +66,8 @@ class FileJournal(ConsumerJournal):
     ) -> None:
         self._owner = journal_format.owner_tag(tag)
         self.state_source: Callable[[], ConsumerState] | None = None
+        self.on_entry: Callable[[ConsumerJournal], None] = ignore_entry
+        self.on_late_entry: Callable[[ConsumerJournal], None] = ignore_entry
         self._disk = disk
         self._folder = folder
         self._names = names
@@ -100,25 +102,34 @@ class FileJournal(ConsumerJournal):
 
     def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
         self._entries.delivered_run(first_consumer_seq, stream_seqs, time_ns)
+        self.on_entry(self)
 
-    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+    def redelivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
         self._entries.delivered(consumer_seq, stream_seq, time_ns, delivery_count)
+        self.on_entry(self)
+
+    def rescheduled(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+        self._entries.delivered(consumer_seq, stream_seq, time_ns, delivery_count)
+        self.on_late_entry(self)
 
     def exhausted(self, stream_seq: int) -> None:
         self._entries.exhausted(stream_seq)
+        self.on_late_entry(self)
 
-    def acked(self, stream_seqs: Iterable[int]) -> None:
+    def acked(self, stream_seqs: Iterable[int], floor: tuple[int, int] | None = None) -> None:
         self._entries.acked(stream_seqs)
-
-    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
-        self._entries.ack_floor(consumer_seq, stream_seq)
+        if floor is not None:
+            self._entries.ack_floor(*floor)
+        self.on_late_entry(self)
 
     def position(self, consumer_seq: int, stream_seq: int) -> None:
         self._entries.position(consumer_seq, stream_seq)
+        self.on_entry(self)
 
     def replace(self, state: ConsumerState) -> None:
         self._forget_recorded()
         self._replacement = state
+        self.on_entry(self)
 
     # Flush
 

@@ -318,7 +318,7 @@ def consumer_reset(request: ApiRequest) -> Steps[ConsumerResetReply]:
     if find_value(request.header, _STREAM_IDENTITY) is not None:
         _exchange_identity(request, consumer.stream, is_checked=False)
     if consumer.storage.folder is not None:
-        request.awaits.extend((consumer.storage.folder, consumer.journal.file))
+        request.awaits.extend((consumer.storage.folder, consumer.journal))
     return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)
 
 

@@ -63,7 +63,7 @@ def create_consumer(stream: Stream, advisories: Advisories, config: ConsumerConf
         for written in (storage.written, storage.folder):
             assert written is not None
             stream.services.commit.order(stream.store, written)
-        consumer.journal.write_after(stream.store)
+        consumer.write_after(stream.store)
     _add(stream, consumer)
     _make_durable(consumer)
     if had_missing:
@@ -122,7 +122,7 @@ def _make_durable(consumer: Consumer) -> None:
 
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
-            commit.forget(consumer.journal.file, error)
+            commit.forget(consumer.journal, error)
             consumer.hold()
             _remove_refused(consumer, consumer.services.clock.now_ns())
 

@@ -136,7 +136,7 @@ class JetStream:
                 stream.removal.schedule_compaction()
             self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
-                self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)
+                self.services.commit.failed(consumer.journal, consumer.journal.failure)
 
     def create_stream(self, config: StreamConfig, now_ns: int) -> Steps[Stream]:
         """Create a stream with a configuration that has been checked; all but the first step capture its subjects."""

@@ -40,6 +40,7 @@ class AckHandler:
         self.is_strict = False
         self._tracker = consumer.ack_tracker
         self._journal = consumer.journal
+        self._commit = consumer.services.commit
         self._events = consumer.events
         self._schedule = consumer.schedule
         self._account = consumer.stream.account
@@ -94,7 +95,7 @@ class AckHandler:
         done = tracker.ack_run(sequences)
         if done:
             self.last_ns = self._schedule.use()
-            self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+            self._journal.acked(done, (tracker.floor_consumer, tracker.floor_stream))
             self._on_done(done)
             if was_full or tracker.is_awaited:
                 self._schedule.make_ready()
@@ -137,11 +138,11 @@ class AckHandler:
             is_new = tracker.ack(sequence, consumer_sequence) or is_new
             if is_new:
                 done = (sequence,)
-                self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+                self._journal.acked(done, (tracker.floor_consumer, tracker.floor_stream))
                 self._on_done(done)
             elif tracker.floor_stream != floor:
                 # A message acked before can move the floor: with nothing pending, it rises to the last delivery.
-                self._journal.acked((), tracker.floor_consumer, tracker.floor_stream)
+                self._journal.acked((), (tracker.floor_consumer, tracker.floor_stream))
         if was_full or tracker.is_awaited:
             self._schedule.make_ready()
 
@@ -149,7 +150,7 @@ class AckHandler:
         """Acknowledge every message up to this one."""
         tracker = self._tracker
         done = tracker.ack_all(sequence, consumer_sequence)
-        self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+        self._journal.acked(done, (tracker.floor_consumer, tracker.floor_stream))
         self._on_done(done)
 
     def _nak(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
@@ -172,7 +173,8 @@ class AckHandler:
     def _confirm(self, reply: bytes) -> None:
         """Answer an acknowledgement that has a reply subject, once it is durable."""
         account = self._account
-        if not self._journal.is_durable:
+        journal, commit = self._journal, self._commit
+        if not journal.durable:
             account.publish(reply, b"", b"", b"")
             return
 
@@ -182,7 +184,8 @@ class AckHandler:
             header = b"" if error is None else b"NATS/1.0 503 %b\r\n\r\n" % reason
             account.publish(reply, b"", header, b"")
 
-        self._journal.when_durable(answer)
+        commit.mark(journal)
+        commit.when_durable(journal, answer)
 
     # Unacknowledged messages
 
@@ -211,7 +214,7 @@ class AckHandler:
         was_full = len(tracker.pending) >= tracker.max_pending
         if not tracker.lose(sequence):
             return
-        self._journal.acked((sequence,), tracker.floor_consumer, tracker.floor_stream)
+        self._journal.acked((sequence,), (tracker.floor_consumer, tracker.floor_stream))
         # For one that reached max_deliver an advisory was published then.
         if consumer_sequence is not None:
             self._events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)

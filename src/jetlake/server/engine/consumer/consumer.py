@@ -16,16 +16,17 @@ from jetlake.server.engine.consumer.ack_handler import AckHandler
 from jetlake.server.engine.consumer.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import Cursor, Feed, StartPosition
-from jetlake.server.engine.consumer.journal import CommittedJournal, recover_position
 from jetlake.server.engine.consumer.priority import StoredPin
 from jetlake.server.engine.consumer.pull_delivery import PullDelivery
 from jetlake.server.engine.consumer.push_delivery import PushDelivery
+from jetlake.server.engine.consumer.recovery import recover_position
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_storage import ConsumerRecord, ConsumerStorage
 from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps, finish, in_groups
 from jetlake.store.subject_filter import SubjectFilter
@@ -82,7 +83,10 @@ class Consumer:
         self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
         self.on_stored = self.cursor.on_stored  # A run stored costs each of many consumers no call more.
         self.pin = StoredPin(record, self._save_pin, storage.folder, services.commit)
-        self.journal: CommittedJournal = CommittedJournal(storage.journal, services.commit, self.ack_tracker.state)
+        self.journal: ConsumerJournal = storage.journal
+        self.journal.state_source = self.ack_tracker.state
+        # Every entry marks the journal for a flush.
+        self.journal.on_entry, self.journal.on_late_entry = services.commit.mark, services.commit.mark_soon
         self.events = ConsumerEvents(self, advisories)
         self.schedule = Schedule(self, Inactivity(jitter_ns, services.clock.now_ns()))
         self.ack_handler = AckHandler(self)
@@ -262,9 +266,9 @@ class Consumer:
         self.cursor.go_to(start, waits=True)
         if self.storage.folder is not None:
             # A journal that begins at the sequence does not fit a record with the old start.
-            self.journal.write_after(self.storage.folder)
+            self.write_after(self.storage.folder)
         self.feed.last_delivered_ns = self.ack_handler.last_ns = 0
-        self.journal.rewrite()
+        self.journal.replace(self.ack_tracker.state())
         self.stream.interest_changed(self)
         self.schedule.make_ready()
 
@@ -282,7 +286,7 @@ class Consumer:
             and self.storage.folder is not None
         ):
             self.services.commit.order(self.stream.store, self.storage.folder)
-            self.journal.write_after(self.storage.folder)
+            self.write_after(self.storage.folder)
 
     def restore(self, resume: int) -> None:
         """Continue from the journal's state.
@@ -303,7 +307,7 @@ class Consumer:
         """
         tracker, store, now_ns = self.ack_tracker, self.stream.store, self.services.clock.now_ns()
         if recover_position(tracker, self.cursor, store, state, start=self._start, resume=resume, now_ns=now_ns):
-            self.journal.rewrite()
+            self.journal.replace(self.ack_tracker.state())
         tracker.recognize_naks(now_ns)
 
     def suspend(self, is_suspended: bool) -> None:
@@ -336,7 +340,7 @@ class Consumer:
         # Parts that know the consumer would keep each other in memory until a full garbage collection.
         for part in (self.ack_handler, self.feed, self.pin):
             part.close()
-        self.journal.forget()
+        self.services.commit.forget(self.journal)
         for syncable in (self.storage.written, self.storage.folder):
             if syncable is not None:
                 self.services.commit.forget(syncable)
@@ -434,7 +438,8 @@ class Consumer:
 
     def write_after(self, store: Syncable) -> None:
         """Hold back the journal until everything written to the store so far is on disk."""
-        self.journal.write_after(store)
+        if self.journal.durable:
+            self.services.commit.order(store, self.journal)
 
     def on_removed(self, sequence: int, subject: bytes) -> None:
         """Forget a message that was removed: by a limit, a request, or retention."""
@@ -461,7 +466,7 @@ class Consumer:
         tracker.forget_missing(store.first_sequence, is_missing)
         tracker.rewind_to(self.cursor.position - 1)
         if tracker.extent() != extent:
-            self.journal.rewrite()
+            self.journal.replace(self.ack_tracker.state())
         self.schedule.make_ready()
 
     # Time
