@@ -45,6 +45,17 @@ class Message(NamedTuple):
         return json.loads(self.payload)
 
 
+def publish_frame(subject, payload=b"", reply="", header=b""):
+    """PUB, or HPUB where there is a header."""
+    payload = payload if isinstance(payload, bytes) else payload.encode()
+    head = f"{subject} {reply} " if reply else f"{subject} "
+    if header:
+        line = f"HPUB {head}{len(header)} {len(header) + len(payload)}\r\n".encode()
+    else:
+        line = f"PUB {head}{len(payload)}\r\n".encode()
+    return line + header + payload + b"\r\n"
+
+
 class Wire:
     """A raw connection; `async with Wire.connect(server) as wire`."""
 
@@ -102,13 +113,7 @@ class Wire:
         return self
 
     async def publish(self, subject, payload=b"", reply="", header=b""):
-        payload = payload if isinstance(payload, bytes) else payload.encode()
-        head = f"{subject} {reply} " if reply else f"{subject} "
-        if header:
-            line = f"HPUB {head}{len(header)} {len(header) + len(payload)}\r\n".encode()
-        else:
-            line = f"PUB {head}{len(payload)}\r\n".encode()
-        await self.send(line + header + payload + b"\r\n")
+        await self.send(publish_frame(subject, payload, reply, header))
 
     async def subscribe(self, subject, sid, queue=""):
         await self.send(f"SUB {subject} {queue + ' ' if queue else ''}{sid}\r\n")

@@ -1,10 +1,12 @@
 """Fast batches: flow control, gaps, errors, duplicates and limits, on both servers with the same answers."""
 
+import asyncio
 import json
 
 import pytest
 
 from tests.support.pair import Pair
+from tests.support.wire import publish_frame
 
 START, APPEND, COMMIT, END, PING = range(5)
 
@@ -25,14 +27,15 @@ def at(sequence, operation, header=b"", *, batch="u", flow=3, gap="fail", subjec
     return subject, payload, reply, header
 
 
-async def talk(pair, *messages):
-    """All answers to messages that are sent one after the other, the same from both servers."""
+async def talk(pair, *messages, together=True):
+    """All answers to messages, sent at once or one after the other; the same from both servers, in the same order."""
+    frames = [publish_frame(*message) for message in (*messages, ("f.end", b"", "_INBOX.end", b""))]
     found = []
     for wire in pair._wires:
         await wire.send("SUB _INBOX.> 600\r\n")
-        for subject, payload, reply, header in messages:
-            await wire.publish(subject, payload, reply=reply, header=header)
-        await wire.publish("f.end", b"", reply="_INBOX.end")
+        for data in [b"".join(frames)] if together else frames:
+            await wire.send(data)
+            await asyncio.sleep(0)
         answers = []
         while (message := await wire.message()).subject != "_INBOX.end":
             answers.append((message.subject, json.loads(message.payload)))
@@ -192,9 +195,10 @@ async def test_the_required_level_is_not_stored(pair):
         await pair.api("STREAM.MSG.GET.F", {"seq": sequence})
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("gap", ["fail", "ok"])
 @pytest.mark.parametrize("config", [{}, {"allow_rollup_hdrs": True, "max_msg_size": 100, "max_msgs": 5}])
-async def test_conversations(pair, gap, config):
+async def test_conversations(pair, gap, config, together):
     differences = []
     for name, messages in TALKS.items():
         await create(pair, **config)
@@ -203,7 +207,7 @@ async def test_conversations(pair, gap, config):
             for subject, payload, reply, header in messages
         ]
         try:
-            await talk(pair, *messages)
+            await talk(pair, *messages, together=together)
         except AssertionError as error:
             differences.append(f"{name}:\n{error}")
         await pair.api("STREAM.DELETE.F")

@@ -92,8 +92,9 @@ async def test_ids_in_a_burst(wire):
         sizes = (len(header), len(header) + 64)
         frames.append(b"HPUB a.1 _INBOX.burst.%d %d %d\r\n%b%064d\r\n" % (number, *sizes, header, number))
     await wire.send(b"".join(frames))
-    answers = {int(answer.subject.rpartition(".")[2]): answer.json for answer in await wire.messages(len(frames))}
-    found = [(answers[number]["seq"], "duplicate" in answers[number]) for number in range(len(frames))]
+    messages = await wire.messages(len(frames))
+    assert [message.subject for message in messages] == [f"_INBOX.burst.{number}" for number in range(len(frames))]
+    found = [(message.json["seq"], "duplicate" in message.json) for message in messages]
     fresh = [(number, False) for number in range(1, 41)]
     known = [(number, True) for number in range(1, 41)]
     among = [(41, False), (42, False), *known[2:4], (43, False), (44, False), (45, False), *known[5:7]]

@@ -20,8 +20,9 @@ What is always true:
   or a client that publishes again after a lost PubAck would take a stored message for a refused one.
 - `visible_sequence` never passes the newest durable message. A reader sees no newer one, so a sequence that anyone has
   seen is never given to another message, also when the disk refuses and appended messages are rolled back.
-- PubAcks and republished messages leave in the order of the batches. A batch that rolls up older messages waits for a
-  second sync, of their tombstones; until then a power cut brings these messages back. Batches behind it wait with it.
+- PubAcks and republished messages leave in the order of the batches, and of the messages of each. A batch that rolls up
+  older messages waits for a second sync, of their tombstones; until then a power cut brings these messages back.
+  Batches behind it wait with it.
 - Tombstones are written after the messages that caused them are durable: a crash leaves both, never neither.
 - Consumers count a stored message (`_announce`) before it can be removed, and counted as removed.
 - An atomic batch is appended as one group, of which a crash keeps all or none. What follows from its messages, such as
@@ -276,11 +277,11 @@ class PublishPath:
     def _without_duplicates(
         self, received: list[Incoming], message_ids: list[bytes], now_ns: int, batch: Batch
     ) -> tuple[list[Incoming], dict[bytes, int]]:
-        """Return the messages to store, and the sequences of their ids."""
+        """Return the messages to store, and the sequences of their ids; all are acknowledged in their order."""
         find = self._ids.window.finder(now_ns)
         fresh: list[Incoming] = []
         sequences: dict[bytes, int] = {}
-        last_before = self._store.last_sequence
+        next_sequence = self._store.last_sequence + 1
         for message, message_id in zip(received, message_ids, strict=True):
             if message_id:
                 sequence = find(message_id) or sequences.get(message_id)
@@ -289,14 +290,22 @@ class PublishPath:
                     if message[1]:
                         batch.acks.append((message[1], self._ack_duplicate(sequence, batch)))
                     continue
-                sequences[message_id] = last_before + len(fresh) + 1
-            fresh.append(message)
+                sequences[message_id] = next_sequence
+            fresh.append(self._acknowledged_apart(message, next_sequence, batch))
+            next_sequence += 1
         return fresh, sequences
+
+    def _acknowledged_apart(self, message: Incoming, sequence: int, batch: Batch) -> Incoming:
+        """Acknowledge a message of a run among the answers to others; return it without its reply."""
+        subject, reply, header, payload = message
+        if reply:
+            batch.acks.append((reply, self._rules.ack_template % sequence))
+        return subject, b"", header, payload
 
     def _accept_fast_run(self, received: list[Incoming], now_ns: int, batch: Batch) -> list[Incoming]:
         """Return the messages to store of a run of which some belong to fast batches.
 
-        Those get acknowledgements of the batch instead of their own.
+        Those get acknowledgements of the batch instead of their own; all leave in the order of the messages.
         """
         fast = self.fast
         run: list[Incoming] = []
@@ -304,7 +313,7 @@ class PublishPath:
         for message in received:
             reply = message[1]
             if reply[-4:] != SUFFIX:
-                run.append(message)
+                run.append(self._acknowledged_apart(message, last_before + len(run) + 1, batch))
                 continue
             open_batch = fast.accept(reply, message[2], now_ns, batch.acks)
             if open_batch is not None:
