@@ -193,6 +193,7 @@ def test_payloads_become_columns_that_grow_and_what_does_not_fit_is_kept(
     first = "id int, price float"
     begun = run_on(server, archive(first), batch_messages=15)
     assert dict(begun.summary.facts) == {"rejected": f"messages whose payloads do not fit are in {lake}_rejects"}
+    assert (begun.summary.batches, begun.summary.rows) == (2, 22)
     with pytest.raises(ConfigError, match=r"cannot continue with another schema: value\.id was \w*int and is string"):
         run_on(server, archive("id string, price float"))
     with pytest.raises(ConfigError, match="archive with keep_raw"):

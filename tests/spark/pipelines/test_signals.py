@@ -9,8 +9,12 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+from jetlake.spark.pipelines.archive import Archive
+from jetlake.spark.pipelines.verify import Verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
@@ -70,3 +74,36 @@ def test_ctrl_c_finishes_the_batch_and_sigterm_ends_what_has_not_begun(server_of
     assert "stopped: 10 rows in 1 batch" in running.text
     assert "Traceback" not in running.text and "ERROR" not in running.text
     assert (lake / "_jetlake" / "checkpoint" / "commits" / "0").exists()
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and all that it has started, and these."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found = [pid]
+    for known in found:
+        found += [child for child, parent in parents if parent == known]
+    return found
+
+
+def test_a_sigterm_to_every_process_stops_as_one_to_the_command_does(server_of, run_on, tmp_path):
+    """As systemd stops a service: Spark's Python processes end with the signal, the batch may be abandoned."""
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("ORDERS", subjects=["orders.>"])
+    admin.publish([("orders.new", b"first")])
+    lake = tmp_path / "lake"
+    words = ["archive", "ORDERS", str(lake), "--master", "local[1]", "--follow", "--every", "100ms"]
+    running = Terminal("-s", server.url, "pipeline", *words)
+    running.read_until("waiting for messages")
+    admin.publish([("orders.new", b"%d" % number) for number in range(2000)])
+    while not (lake / "_jetlake" / "checkpoint" / "offsets" / "1").exists():
+        time.sleep(0.005)
+    for process in reversed(processes_of(running.process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+    assert running.exit_code() == 143
+    assert "stopped: " in running.text
+    assert "Traceback" not in running.text and "ERROR" not in running.text
+    run_on(server, Archive("ORDERS", str(lake)))
+    assert dict(run_on(server, Verify("ORDERS", str(lake))).summary.facts) == {"the same": 2001}

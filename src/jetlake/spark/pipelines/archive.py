@@ -235,7 +235,10 @@ class Archive:
                 run.facts["rejected"] = f"messages whose payloads do not fit are in {self.rejects}"
                 if self.rejects_to and noted_rows(refused.files).get(batch):
                     self._publish_refused(run, identity, log, batch)
-            add_to_record(files, log, batch, self.stream, refused.files if refused is not None else None)
+            added = add_to_record(files, log, batch, self.stream, refused.files if refused is not None else None)
+            if added is not None:
+                # Spark counts the messages of a batch with rejects twice, for it reads them twice.
+                run.counted[batch] = added
 
         writer = settings.triggered(messages, self.name, self.checkpoint(settings))
         run.watch([writer.foreachBatch(add).start()])
@@ -478,23 +481,26 @@ def read_record(files: FileSystem) -> Record | None:
 
 def add_to_record(
     files: FileSystem, checkpoint: FileSystem, batch: int, stream: str, rejects: FileSystem | None = None
-) -> None:
+) -> int | None:
     """Add a batch that the archive holds to its record, once.
 
     Args:
         rejects: where the messages are whose payloads do not fit.
+
+    Returns:
+        How many messages it has; None when the record has the batch already, or there is no record.
     """
     found = files.read_json(_RECORD)
     if found is None or found["batch"] >= batch:
-        return
+        return None
     end = _end(checkpoint, batch, stream)
     if end is not None:
         if found["first"] is None:
             found["first"] = end.range_after(_end(checkpoint, batch - 1, stream))[0]
         found["end"] = end.next
-    for place in (files, rejects):
-        found["messages"] += noted_rows(place).get(batch, 0) if place is not None else 0
-    files.write_json(_RECORD, {**found, "batch": batch})
+    added = sum(noted_rows(place).get(batch, 0) for place in (files, rejects) if place is not None)
+    files.write_json(_RECORD, {**found, "batch": batch, "messages": found["messages"] + added})
+    return added
 
 
 def planned_end(checkpoint: FileSystem, stream: str) -> int | None:

@@ -76,6 +76,7 @@ class Run:
 
     Attributes:
         folders: where it writes, for errors that do not say it.
+        counted: the rows of a batch by its number, where Spark's own count would be wrong.
     """
 
     spark: SparkSession
@@ -87,6 +88,7 @@ class Run:
     away: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
+    counted: dict[int, int] = field(default_factory=dict)
     closing: ExitStack = field(default_factory=ExitStack)
 
     def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None, late: int = 0) -> None:
@@ -159,10 +161,11 @@ class Run:
             if late:
                 self.facts[LATE] = self.facts.get(LATE, 0) + late
             # A batch without rows closes windows or moves the position past other subjects: nothing to report.
-            if progress["numInputRows"]:
+            rows = self.counted.pop(progress["batchId"], progress["numInputRows"])
+            if rows:
                 duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
                 lag = lag_of(progress["sources"])
-                self.batch_done(name, progress["batchId"], progress["numInputRows"], duration_s, lag, late)
+                self.batch_done(name, progress["batchId"], rows, duration_s, lag, late)
         return bool(fresh)
 
 
@@ -213,6 +216,10 @@ def run_pipeline(
     except BaseException as error:
         reason = str(error) if isinstance(error, JetlakeError) else explain(error)
         text = name_full_disk(reason, run.folders)
+        if run.stopping.is_set() and isinstance(error, (SparkError, PySparkException, Py4JError)):
+            # Who stops a whole service ends Spark's Python processes too, and with them the batch: it is repeated.
+            run.facts["abandoned"] = f"the work under way, which the next run does again: {text}"
+            return _ended(run, "stopped", now_s() - began_s)
         _ended(run, "failed", now_s() - began_s, text)
         if isinstance(error, (PySparkException, Py4JError)) or text != reason:
             raise SparkError(text) from None

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -120,3 +121,13 @@ def _launch_quietly(settings: Mapping[str, str], log_level: str) -> None:
             raise SparkError(_why_java_ended(said.read().decode(errors="replace"))) from None
     SparkContext._gateway = gateway
     SparkContext._jvm = gateway.jvm
+    _ignore_sigterm(gateway.jvm)
+
+
+def _ignore_sigterm(jvm: Any) -> None:
+    """Let Java, and what it starts, ignore SIGTERM: systemd and others send it to all processes of a command.
+
+    The command stops Spark when its batch is finished, and Java ends with the command, however that ends.
+    """
+    java = jvm.sun.misc
+    java.Signal.handle(java.Signal("TERM"), java.SignalHandler.SIG_IGN)

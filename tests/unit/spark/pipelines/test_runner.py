@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import jetlake.blocking
-from jetlake.spark.pipelines.runner import Run
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.runner import Run, run_pipeline
 from jetlake.spark.pipelines.settings import PipelineSettings
 
 
@@ -50,10 +53,41 @@ class Told:
         self.lines.append(f"batch {done.batch}")
 
 
-def test_a_run_that_waits_has_told_of_every_batch():
+@pytest.mark.parametrize(("counted", "rows"), [({}, 10), ({0: 7}, 7)], ids=["by Spark", "by the pipeline"])
+def test_a_run_that_waits_has_told_of_every_batch(counted, rows):
     told = Told()
     with jetlake.blocking.Server(jetstream=False) as server:
-        told.run = Run(None, PipelineSettings({"servers": server.url}, follow=True), (told,))
+        told.run = Run(None, PipelineSettings({"servers": server.url}, follow=True), (told,), counted=counted)
         with told.run.closing:
             told.run.watch([EndingBatch()])
-    assert told.lines[1:3] == ["batch 0", "waiting for messages, 10 rows so far"]
+    assert told.lines[1:3] == ["batch 0", f"waiting for messages, {rows} rows so far"]
+
+
+class Pipeline:
+    """A pipeline that is stopped, or not, and then fails."""
+
+    name, prints = "p", False
+
+    def __init__(self, *, stopped, error):
+        self.stopped, self.error = stopped, error
+
+    def facts(self, settings):
+        return {}
+
+    def check(self, settings):
+        pass
+
+    def run(self, run):
+        if self.stopped:
+            run.stopping.set()
+        raise self.error
+
+
+def test_what_a_stop_cuts_off_is_abandoned_and_not_failed():
+    lost = SparkError("Stream closed")
+    summary = run_pipeline(Pipeline(stopped=True, error=lost), None, PipelineSettings({}))
+    assert summary.state == "stopped" and not summary.error
+    assert dict(summary.facts) == {"abandoned": "the work under way, which the next run does again: Stream closed"}
+    for stopped, error in ((False, lost), (True, ConfigError("a wrong option"))):
+        with pytest.raises(type(error)):
+            run_pipeline(Pipeline(stopped=stopped, error=error), None, PipelineSettings({}))
