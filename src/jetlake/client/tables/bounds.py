@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from jetlake.protocol.subjects import is_subset, is_valid_publish, overlaps
+from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish, overlaps
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -140,11 +140,11 @@ def _subject(bounds: Bounds, single: Condition) -> Bounds:
     if values is not None:
         patterns = tuple(dict.fromkeys(value for value in values if value is not None))
         # A name with a wildcard in it can be a subject, but as a filter it would mean others too.
-        if not all(is_valid_publish(pattern.encode()) for pattern in patterns):
+        if not all(_is_filter(pattern) for pattern in patterns):
             return bounds
     elif single.operator == "prefix":
         prefix = single.value.rpartition(".")[0]
-        if prefix and is_valid_publish(prefix.encode()):
+        if prefix and _is_filter(prefix):
             patterns = (f"{prefix}.>",)
     if patterns is None:
         return bounds
@@ -152,6 +152,14 @@ def _subject(bounds: Bounds, single: Condition) -> Bounds:
         return replace(bounds, subjects=patterns)
     both = narrow_subjects(bounds.subjects, patterns) if bounds.subjects else ()
     return bounds if both is None else replace(bounds, subjects=both)
+
+
+def _is_filter(subject: str) -> bool:
+    """Return whether the subject, as a filter, stands for the messages that show it, and servers take it.
+
+    U+FFFD also stands for bytes that are not UTF-8.
+    """
+    return is_valid_publish(subject.encode()) and is_valid_config(subject.encode())
 
 
 def narrow_subjects(filters: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -68,6 +68,10 @@ class Reads:
         (col("sequence") * 2 > 5, Bounds()),
         (col("sequence") > col("other"), Bounds()),
         ((col("sequence") > 5) & (col("data").bin.size() > 3), Bounds(first=6)),
+        # U+FFFD stands for bytes that are not UTF-8, and no server takes NUL in a filter.
+        (col("subject") == "a.\ufffd", Bounds()),
+        (col("subject").is_in(["a", "b.\0"]), Bounds()),
+        (col("subject").str.starts_with("a.\ufffd."), Bounds()),
     ],
     ids=str,
 )
