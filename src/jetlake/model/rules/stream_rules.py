@@ -416,7 +416,7 @@ def check_copies(config: StreamConfig, lookup: StreamLookup, *, is_pedantic: boo
         config = yield from _with_mirror(config, config.mirror, lookup, is_pedantic=is_pedantic)
     yield from _check_sources(config, lookup)
     yield from _check_prefixes(config, lookup)
-    yield from _check_cycles(config, lookup)
+    yield from check_cycles(config, lookup)
     return config
 
 
@@ -551,7 +551,7 @@ def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
             raise api_error(10021, prefix=prefix, subject=API_PREFIX)
 
 
-def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
+def check_cycles(config: StreamConfig, lookup: StreamLookup) -> Steps[None]:
     """Refuse a cycle: a stream that copies from itself, directly or through others.
 
     Streams are visited breadth first, as in nats-server, and one that was visited must not be reached again. It may be

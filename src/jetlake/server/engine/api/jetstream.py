@@ -192,13 +192,13 @@ class JetStream:
         """Show a loaded stream to everybody; it is durable once its storage's `folder` is.
 
         Raises:
-            ApiError: another stream captures its subjects by now.
+            ApiError: another stream captures its subjects by now, or copies from it.
             StoreError: the disk refused; the stream was never visible.
         """
         from jetlake.server.engine.api.consumer_creation import adopt_consumer
 
         config, storage = loader.config, loader.storage
-        finish(self.check_overlap(config))
+        finish(self.check_others(config))
         loader.usage.release()  # The stream counts from here on.
         if loader.created_ns != loader.begun_ns:
             storage.save(config, loader.created_ns)
@@ -292,28 +292,42 @@ class JetStream:
                 readers.setdefault(config.mirror.name.encode(), []).append(stream)
         return readers
 
-    def check_overlap(self, config: StreamConfig) -> Steps[None]:
-        """Check that no other stream captures an overlapping subject, or will once it is restored.
+    def config_of(self, name: str) -> StreamConfig | None:
+        """Return the configuration of the stream with the name, or None."""
+        stream = self.streams.get(name)
+        return stream.config if stream is not None else None
 
-        The account's subjects are those at the last step.
+    def check_others(self, config: StreamConfig) -> Steps[None]:
+        """Check a configuration against the account's other streams, which may have changed since it was checked alone.
+
+        No other stream may capture an overlapping subject, now or once it is restored, and none may copy from this one
+        while this one copies from it. The other streams are those at the last step.
 
         Raises:
-            ApiError: 10065.
+            ApiError: 10065, or 10052 for a cycle.
         """
         from jetlake.model.rules.common import matcher_of
+        from jetlake.model.rules.stream_rules import check_cycles
 
-        stream = self.streams.get(config.name)
-        owned = stream.config.subjects if stream is not None else ()
-        if set(config.subjects) <= set(owned):
-            return
-        ours = yield from matcher_of([subject.encode() for subject in config.subjects])
-        own = (yield from matcher_of([subject.encode() for subject in owned])) if owned else None
+        owned = stream.config.subjects if (stream := self.streams.get(config.name)) is not None else ()
+        ours = own = None
+        if not set(config.subjects) <= set(owned):
+            ours = yield from matcher_of([subject.encode() for subject in config.subjects])
+            own = (yield from matcher_of([subject.encode() for subject in owned])) if owned else None
         for _ in range(_RESTARTS_MAX):
-            seen = self.captured.changes, [*self.restoring, *self.capturing]
-            yield from self._compare(config, ours, own)
-            if seen == (self.captured.changes, [*self.restoring, *self.capturing]):
+            seen = self._changes()
+            yield from check_cycles(config, self.config_of)
+            if ours is not None:
+                yield from self._compare(config, ours, own)
+            if seen == self._changes():
                 return
-        finish(self._compare(config, ours, own))
+        finish(check_cycles(config, self.config_of))
+        if ours is not None:
+            finish(self._compare(config, ours, own))
+
+    def _changes(self) -> tuple[int, int, list[str]]:
+        """Return what differs once the streams, or what they capture, have changed."""
+        return self.stream_names.changes, self.captured.changes, [*self.restoring, *self.capturing]
 
     def _compare(self, config: StreamConfig, ours: PatternMatcher, own: PatternMatcher | None) -> Steps[None]:
         """Compare a configuration's subjects with the subjects of the account's other streams."""

@@ -83,7 +83,7 @@ def stream_create(request: ApiRequest) -> Steps[StreamCreateReply]:
     checked = check_stream_config_in_steps(config, stream_rules(request, pedantic=body.pedantic))
     config = with_stored_metadata((yield from checked))
     if config.name not in jetstream.streams:
-        yield from jetstream.check_overlap(config)
+        yield from jetstream.check_others(config)
         # Other streams may have been created or restored meanwhile.
         _check_room(jetstream, config)
     existing = jetstream.streams.get(config.name)
@@ -122,7 +122,7 @@ def stream_update(request: ApiRequest) -> Steps[StreamUpdateReply]:
         raise api_error(10056)
     old = jetstream.stream(config.name).config
     config = with_stored_metadata(check_stream_change(old, config))
-    yield from jetstream.check_overlap(config)
+    yield from jetstream.check_others(config)
     stream = jetstream.stream(config.name)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
@@ -325,13 +325,8 @@ def _info(stream: Stream, shown: Any, now_ns: int, now: str, cluster: ClusterInf
 def stream_rules(request: ApiRequest, *, pedantic: bool = False) -> StreamRules:
     """Return the limits and other streams that a configuration is checked against."""
     jetstream = request.jetstream
-
-    def lookup(name: str) -> StreamConfig | None:
-        stream = jetstream.streams.get(name)
-        return stream.config if stream is not None else None
-
     limits = jetstream.services.options.limits
-    return StreamRules(pedantic=pedantic, server=limits, account=jetstream.limits, lookup=lookup)
+    return StreamRules(pedantic=pedantic, server=limits, account=jetstream.limits, lookup=jetstream.config_of)
 
 
 def _stream_names(request: ApiRequest, body: StreamListRequest) -> Steps[list[str]]:

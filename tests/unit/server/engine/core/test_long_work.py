@@ -293,6 +293,25 @@ def test_no_two_streams_capture_a_subject_while_many_are_captured(sliced, verb, 
     assert sliced.jetstream.streams[name if meanwhile == "captured" else "LATE"].store.messages == 1
 
 
+@pytest.mark.parametrize("copies", ["sources", "mirror"])
+@pytest.mark.parametrize("first", ["CREATE", "UPDATE"])
+@pytest.mark.parametrize("turns_between", [0, 1, 3, 200])
+def test_two_streams_that_are_checked_at_once_do_not_copy_from_each_other(sliced, first, copies, turns_between):
+    """Each is checked while the other one is not there yet."""
+    sliced.create(name="THIRD", subjects=["third"], sources=[{"name": "LATE"}])
+    name = "MORE" if first == "CREATE" else "OTHER"
+    config = {"name": name, "subjects": MANY, "sources": [{"name": "THIRD"}]}
+    send(sliced, f"STREAM.{first}.{name}", config, reply=b"_INBOX.1")
+    for _ in range(turns_between):
+        sliced.engine.flush()
+    assert not answers(sliced)
+    late = {"sources": [{"name": name}], "subjects": ["late"]} if copies == "sources" else {"mirror": {"name": name}}
+    send(sliced, "STREAM.CREATE.LATE", {"name": "LATE", **late}, reply=b"_INBOX.2")
+    one, two = answers_to(sliced, b"_INBOX.1", b"_INBOX.2")
+    refused = [answer["error"]["description"] for answer in (one, two) if "error" in answer]
+    assert refused == ["detected cycle"]
+
+
 def test_a_deleted_stream_receives_nothing_while_its_subjects_are_released(sliced):
     sliced.engine.long_work.slice_ns = 1
     sliced.create(name="MORE", subjects=MANY)
