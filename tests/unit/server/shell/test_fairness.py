@@ -57,10 +57,30 @@ async def test_a_share_is_bounded_by_time(server, connect):
     assert client.connection.in_msgs == 2000
 
 
-@pytest.mark.parametrize("line", [b"PUB $JS.API.INFO _INBOX.x 0\r\n\r\n", PUBLISH], ids=["request", "fan-out"])
+class Sink:
+    """Receives what it captures, as a stream does."""
+
+    count = 0
+
+    def receive(self, subject, reply, header, payload, origin):
+        self.count += 1
+
+
+WITH_HEADER = b"HPUB %b 18 19\r\nNATS/1.0\r\nA: b\r\n\r\nx\r\n"
+LONG = {
+    "request": b"PUB $JS.API.INFO _INBOX.x 0\r\n\r\n",
+    "fan-out": PUBLISH,
+    "header": WITH_HEADER % b"c",
+    "header, to several": WITH_HEADER % b"b",
+}
+
+
+@pytest.mark.parametrize("line", LONG.values(), ids=LONG)
 async def test_the_clock_is_looked_at_after_each_message_that_may_take_long(server, connect, line):
     client, reader = await connect(server).hello(), await connect(server).hello()
-    reader.send(b"".join(b"SUB a %d\r\n" % sid for sid in range(64)))
+    reader.send(b"".join(b"SUB a %d\r\n" % sid for sid in range(64)) + b"SUB b 64\r\n")
+    for subject in (b"b", b"c"):
+        server.accounts["$G"].capture(subject, Sink())
     server.engine_loop.ticks.step_s = 0.0004
     await turn()
     client.send(line * 10)

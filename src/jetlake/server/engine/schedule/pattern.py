@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from typing import Protocol
 
 from jetlake.errors import ConfigError
@@ -13,6 +14,8 @@ from jetlake.server.engine.schedule.cron import Cron, parse_cron
 
 _AT = "@at "
 _EVERY = "@every "
+
+_PATTERNS_KEPT = 256
 
 
 class Pattern(Protocol):
@@ -75,11 +78,15 @@ class CronPattern:
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron
+        self._found: tuple[int, int | None] = (-1, None)  # A schedule is checked, and then stored: both ask the same.
 
     def first_ns(self, stored_ns: int) -> int | None:
         """Return the first time after the second in which the schedule was stored."""
-        second = self._cron.next_after(stored_ns // NANOSECONDS_PER_SECOND)
-        return None if second is None else second * NANOSECONDS_PER_SECOND
+        second = stored_ns // NANOSECONDS_PER_SECOND
+        if self._found[0] != second:
+            following = self._cron.next_after(second)
+            self._found = (second, None if following is None else following * NANOSECONDS_PER_SECOND)
+        return self._found[1]
 
     def next_ns(self, planned_ns: int, now_ns: int) -> int | None:
         """Return the first time after now."""
@@ -119,6 +126,7 @@ def _offset_of(time: datetime) -> int:
     return int(offset.total_seconds()) if offset is not None else 0
 
 
+@lru_cache(_PATTERNS_KEPT)
 def parse_pattern(text: str, zone: str | None) -> Pattern | None:
     """Parse a pattern; None when it is malformed, or has no time within five years.
 

@@ -17,7 +17,7 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_lifet
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import find_value
-from jetlake.protocol.subjects import is_valid_publish, matches
+from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.schedule.pattern import Pattern, find_zone, parse_pattern
@@ -43,8 +43,8 @@ _DROPPED = (b"Nats-Schedule", b"Nats-Expected-", b"Nats-Msg-Id:", b"Nats-TTL:", 
 Fired = tuple[bytes, bytes, bytes]
 """Subject, header and payload of a message that a schedule publishes."""
 
-# Due schedules that are published at once; the rest follows in the next turn.
-_FIRE_MAX = 1000
+# Due schedules that are published at once; the rest follows in the next turn. The next time of each has to be found.
+_FIRE_MAX = 32
 # After an error of the store, or while account or server have no room, the next try waits this long.
 _RETRY_NS = NANOSECONDS_PER_SECOND
 # The index is saved after this many messages, which bounds what a start after a crash reads.
@@ -63,17 +63,25 @@ class Schedules:
         storage: loads and saves the index, and has the store.
         services: the engine's clock, timers, commit and error log.
         publish: stores messages that schedules publish.
+        is_captured: tells whether the stream captures a subject.
 
     Attributes:
         is_enabled: the stream allows schedules.
     """
 
-    def __init__(self, storage: StreamStorage, services: Services, publish: Callable[[list[Fired]], None]) -> None:
+    def __init__(
+        self,
+        storage: StreamStorage,
+        services: Services,
+        publish: Callable[[list[Fired]], None],
+        is_captured: Callable[[bytes], bool],
+    ) -> None:
         self.is_enabled = False
         self._storage = storage
         self._store = storage.store
         self._services = services
         self._publish = publish
+        self._is_captured = is_captured
         # Time and sequence of each schedule, by subject; `_forget_removed` begins with the first.
         self._due: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         self._heap: list[tuple[int, int, bytes]] = []  # time, sequence, subject; older ones are left behind
@@ -104,10 +112,31 @@ class Schedules:
             pattern = _read_pattern(header)
             if pattern is None or pattern.first_ns(now_ns) is None:
                 return api_error(10189)
-            error = _check_publication(control, subject, config)
+            error = self._check_publication(control, subject, config)
             if error is not None:
                 return error
         return self._check_end(control, subject, config)
+
+    def _check_publication(self, control: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
+        """Check what a schedule says of the messages that it publishes."""
+        lifetime = control.get(_TTL)
+        if lifetime is not None and parse_lifetime(lifetime) is None:
+            return api_error(10191)
+        if control.get(_SCHEDULE_ROLLUP, b"sub") != b"sub":
+            return api_error(10192)
+        if lifetime is not None and not config.allow_msg_ttl:
+            return api_error(10166)
+        target = control.get(_TARGET, b"")
+        if target == subject or not is_valid_publish(target):
+            return api_error(10190)
+        source = control.get(_SOURCE)
+        if source is not None and (source in (target, subject) or not is_valid_publish(source)):
+            return api_error(10203)
+        if not self._is_captured(target):
+            return api_error(10190)
+        if source is not None and not self._is_captured(source):
+            return api_error(10203)
+        return api_error(10192) if control.get(_ROLLUP, b"sub").lower() != b"sub" else None
 
     def _check_end(self, control: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
         """Check a message that ends the schedule of another subject."""
@@ -297,32 +326,6 @@ def _read_pattern(header: bytes) -> Pattern | None:
         return None
     zone = find_value(header, _TIME_ZONE)
     return parse_pattern(text.decode("utf-8", "replace"), zone.decode("utf-8", "replace") if zone else None)
-
-
-def _check_publication(control: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
-    """Check what a schedule says of the messages that it publishes."""
-    lifetime = control.get(_TTL)
-    if lifetime is not None and parse_lifetime(lifetime) is None:
-        return api_error(10191)
-    if control.get(_SCHEDULE_ROLLUP, b"sub") != b"sub":
-        return api_error(10192)
-    if lifetime is not None and not config.allow_msg_ttl:
-        return api_error(10166)
-    target = control.get(_TARGET, b"")
-    if target == subject or not is_valid_publish(target):
-        return api_error(10190)
-    source = control.get(_SOURCE)
-    if source is not None and (source in (target, subject) or not is_valid_publish(source)):
-        return api_error(10203)
-    if not _is_captured(target, config):
-        return api_error(10190)
-    if source is not None and not _is_captured(source, config):
-        return api_error(10203)
-    return api_error(10192) if control.get(_ROLLUP, b"sub").lower() != b"sub" else None
-
-
-def _is_captured(subject: bytes, config: StreamConfig) -> bool:
-    return any(matches(pattern.encode(), subject) for pattern in config.subjects)
 
 
 def _fired_header(schedule: bytes, source: bytes, scheduler: bytes, following: str | None) -> bytes:

@@ -112,7 +112,7 @@ class Stream:
         self.retention = Retention(self)
         self.expiry = Expiry(self)
         self.ids = MessageIds(self)
-        self.schedules = Schedules(storage, services, self._publish_scheduled)
+        self.schedules = Schedules(storage, services, self._publish_scheduled, self.is_captured)
         self.release = Release(self)
         self.publish_path = PublishPath(self)
         self._apply_rules()
@@ -260,6 +260,10 @@ class Stream:
                     self._captured.add(subject.encode())
             if len(subjects) > _CAPTURED_AT_ONCE:
                 yield
+
+    def is_captured(self, subject: bytes) -> bool:
+        """Return whether the stream captures a subject; its subjects, which may be many, are not compared with it."""
+        return self.publish_path.receive in self.account.route(subject).sinks
 
     def release_subjects(self) -> Steps[None]:
         """Let other streams capture the subjects of a closed stream."""

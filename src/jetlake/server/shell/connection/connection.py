@@ -31,7 +31,8 @@ __all__ = ["Connection"]
 # Only subjects that begin with `$` or `_` need the closer look.
 _RESERVED_FIRST = frozenset(b"$_")
 
-# Requests to JetStream, and messages with many recipients, may take long: the clock is looked at after each.
+# Requests to JetStream, messages with headers that a stream obeys, and messages with many recipients may take long: the
+# clock is looked at after each.
 _DOLLAR = b"$"[0]
 _RECIPIENTS_MANY = 64
 
@@ -144,9 +145,11 @@ class Connection(PeerConnection, Subscriber):
                     route = find_route(subject)
                     if route is not None and (sink := route.only_sink) is not None:
                         sink.receive(subject, reply, header, payload, origin)
+                        if header and ticks() >= deadline_s:
+                            break
                         continue
                     taken = publish(subject, reply, header, payload, origin)
-                    if (taken >= _RECIPIENTS_MANY or subject[0] == _DOLLAR) and ticks() >= deadline_s:
+                    if (taken >= _RECIPIENTS_MANY or header or subject[0] == _DOLLAR) and ticks() >= deadline_s:
                         break
                     continue
                 self._publish_guarded(subject, reply, header, payload)

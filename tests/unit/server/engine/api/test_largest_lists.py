@@ -4,11 +4,11 @@ Work is counted in executed lines, and each step of long work is a turn: neither
 """
 
 import json
-import sys
 
 import pytest
 
 from jetlake.server.engine.api.api import _HANDLERS
+from tests.support.executed_lines import ExecutedLines
 
 LISTED = 2000
 SUBJECTS = 6000
@@ -122,29 +122,6 @@ def test_every_request_is_there():
     assert REQUESTS.keys() == _HANDLERS.keys() | {"DIRECT.GET"}
 
 
-class Lines:
-    """Counts the lines of this package that are executed in each call."""
-
-    def __init__(self):
-        self.most = 0
-        self.total = 0
-        self._count = 0
-
-    def during(self, act):
-        before, self._count = sys.gettrace(), 0
-        sys.settrace(self._trace)
-        try:
-            act()
-        finally:
-            sys.settrace(before)
-        self.most = max(self.most, self._count)
-        self.total += self._count
-
-    def _trace(self, frame, event, argument):
-        self._count += event == "line"
-        return self._trace if "jetlake" in frame.f_code.co_filename else None
-
-
 @pytest.fixture
 def large(make_harness):
     harness = make_harness()
@@ -164,7 +141,7 @@ def large(make_harness):
 @pytest.mark.parametrize("verb", REQUESTS)
 def test_no_turn_does_much_of_the_work(large, verb):
     for subject, body in REQUESTS[verb]:
-        lines = Lines()
+        lines = ExecutedLines()
         payload = json.dumps(body).encode() if body is not None else b""
         large.client.take()
         lines.during(lambda: large.publish(f"$JS.API.{subject}", payload, reply=b"_INBOX.a"))  # noqa: B023

@@ -12,6 +12,7 @@ from jetlake.protocol.headers import find_value
 from jetlake.server.engine.schedule import schedules
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
+from tests.support.executed_lines import ExecutedLines
 from tests.support.faulty_disk import FaultyDisk
 
 DAY = 86_400
@@ -77,6 +78,44 @@ def test_one_timer_for_all_schedules(harness):
     assert len(harness.engine.timers) <= timers + 2
     harness.advance(3600)
     assert len(published(harness)) == 1
+
+
+def test_messages_that_take_long_to_check_are_stored_before_the_turn_ends(harness):
+    """So that the share of the connection which sends them counts what they cost."""
+    create(harness)
+    store = harness.jetstream.streams["S"].store
+    for number in range(100):
+        headers = b"NATS/1.0\r\nNats-Schedule: 0 0 0 29 2 *\r\nNats-Schedule-Target: s.target\r\n\r\n"
+        harness.publish(f"s.{number}", b"x", headers, reply=b"_INBOX.a")
+    assert store.messages >= 90
+    for _ in range(100):
+        headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 100\r\n"
+        headers += b"Nats-Expected-Last-Subject-Sequence-Subject: s.*\r\n\r\n"
+        harness.publish("s.other", b"x", headers, reply=b"_INBOX.a")
+    assert store.messages == 101
+    harness.turn()
+    assert store.messages == 101
+
+
+def test_schedules_that_are_due_together_are_published_in_several_turns(harness):
+    create(harness)
+    for number in range(100):
+        schedule(harness, "0 0 1 * * *", f"s.{number}")
+    start_at(harness, 2030, 1, 1, 1)
+    counts = []
+    while len(published(harness)) < 100:
+        harness.engine.run_timers()
+        harness.turn()
+        counts.append(len(published(harness)))
+    assert len(counts) >= 3
+    assert counts[0] <= 40
+
+
+def test_the_subjects_of_a_stream_are_not_compared_with_each_target(harness):
+    harness.create(name="MANY", subjects=[f"m.{number}" for number in range(2000)], allow_msg_schedules=True)
+    lines = ExecutedLines()
+    lines.during(lambda: schedule(harness, "@every 10s", "m.1", target="m.1999"))
+    assert lines.total < 1500
 
 
 def test_missed_times_collapse_into_one(harness):
