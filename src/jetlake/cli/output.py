@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ import msgspec
 from jetlake.model.config_text import count_text as count
 from jetlake.model.config_text import size_text as size
 from jetlake.model.encoding.codec import encode_shown
-from jetlake.model.stream import ClusterInfo
+from jetlake.model.stream import ClusterInfo, StreamInfo
 
 __all__ = [
     "Bar",
@@ -36,6 +37,7 @@ __all__ = [
     "tell",
     "true_false",
     "version",
+    "warn_of_missing",
     "when",
     "words",
     "yes_no",
@@ -313,3 +315,15 @@ class Bar:
         """Move to a place; a total of 0 is not known."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done, total=total or None)
+
+
+def warn_of_missing(folder: str | Path, info: StreamInfo) -> None:
+    """Say on stderr that a restored stream holds fewer messages than its backup counts."""
+    from jetlake.client.streams.backup import count_missing
+
+    if missing := count_missing(folder, info):
+        click.echo(
+            f"warning: stream {info.config.name} was restored without {plural(missing, 'message')} "
+            "that the backup counts: removed while it was made, from the archive since, or by the stream's limits",
+            err=True,
+        )

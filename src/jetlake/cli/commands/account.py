@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.stream import warn_of_missing
 from jetlake.cli.contexts import plain
 from jetlake.cli.session import EXIT_FAILED, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
@@ -192,7 +191,7 @@ async def restore(session: Session, folder: str, cluster: str | None, tags: tupl
         for path in folders:
             with output.Bar(f"Restoring {path.name}", 0) as bar:
                 restored = await js.restore(path, None, progress=bar.show, **options)
-            warn_of_missing(path, restored.cached_info)
+            output.warn_of_missing(path, restored.cached_info)
     names = [path.name for path in folders]
     output.tell(f"Restored {output.plural(len(names), 'stream')}: {', '.join(names)}", {"streams": names}, as_json)
 

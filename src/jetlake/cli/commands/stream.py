@@ -836,19 +836,7 @@ async def restore(
             f"{output.plural(info.state.messages, 'message')}, {output.plural(info.state.consumer_count, 'consumer')}"
         )
         click.echo(f"Restored stream {info.config.name}: {held}")
-    warn_of_missing(folder, info)
-
-
-def warn_of_missing(folder: str | Path, info: StreamInfo) -> None:
-    """Say on stderr that a restored stream holds fewer messages than its backup counts."""
-    from jetlake.client.streams.backup import count_missing
-
-    if missing := count_missing(folder, info):
-        click.echo(
-            f"warning: stream {info.config.name} was restored without {output.plural(missing, 'message')} "
-            "that the backup counts: removed while it was made, from the archive since, or by the stream's limits",
-            err=True,
-        )
+    output.warn_of_missing(folder, info)
 
 
 for _command in (get, remove_message, view, state, gaps, graph, cluster):

@@ -11,6 +11,7 @@ from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
 from jetlake.protocol.subjects import is_valid_config
 
 __all__ = [
+    "SUBJECTS_PER_STEP",
     "check_transform",
     "invalid_config",
     "matcher_of",
@@ -20,8 +21,8 @@ __all__ = [
     "valid_patterns",
 ]
 
-# Patterns that one step checks.
-_CHECKED_AT_ONCE = 128
+SUBJECTS_PER_STEP = 128
+"""How many subjects a step of long work checks."""
 
 
 def invalid_config(reason: str) -> ApiError:
@@ -68,10 +69,10 @@ def check_transform(transform: SubjectTransform, *, source_code: int, destinatio
 def valid_patterns(patterns: list[bytes]) -> Steps[set[bytes]]:
     """Return the patterns that a configuration takes."""
     valid: set[bytes] = set()
-    for start in range(0, len(patterns), _CHECKED_AT_ONCE):
+    for start in range(0, len(patterns), SUBJECTS_PER_STEP):
         if start:
             yield
-        valid.update(filter(is_valid_config, patterns[start : start + _CHECKED_AT_ONCE]))
+        valid.update(filter(is_valid_config, patterns[start : start + SUBJECTS_PER_STEP]))
     return valid
 
 

@@ -24,6 +24,7 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_dura
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, RetentionPolicy
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.model.rules.common import (
+    SUBJECTS_PER_STEP,
     invalid_config,
     matcher_of,
     metadata_bytes,
@@ -49,7 +50,6 @@ from jetlake.protocol.subjects import has_wildcards, is_subset, is_valid_config
 
 _NAME_RULE = "can not contain '.', '*', '>', '\\', '/'"
 _GROUP_NAME = re.compile(r"[A-Za-z0-9/_=-]{1,16}\Z")
-_SUBJECTS_PER_STEP = 128
 _MILLISECOND = 1_000_000
 _SHORTEST_HEARTBEAT = 100 * _MILLISECOND
 
@@ -303,7 +303,7 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> Steps[None]:
     for index, captured in enumerate(stream.subjects):
         if is_subset(subject, captured.encode()):
             raise api_error(10081)
-        if index and not index % _SUBJECTS_PER_STEP:
+        if index and not index % SUBJECTS_PER_STEP:
             yield
     if config.max_waiting != 0:
         raise api_error(10080)

@@ -24,6 +24,7 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_dura
 from jetlake.model.encoding.fields import SEQUENCE_MAX
 from jetlake.model.enums import DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 from jetlake.model.rules.common import (
+    SUBJECTS_PER_STEP,
     check_transform,
     invalid_config,
     matcher_of,
@@ -48,7 +49,6 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.pattern_set import PatternMatcher
 from jetlake.protocol.subjects import CONFIG_TOKENS_MAX, is_subset, is_valid_config, is_valid_publish, overlaps
 
-_SUBJECTS_PER_STEP = 128
 _SHORTEST_WINDOW = 100_000_000  # 100 ms: nothing is remembered or kept for less
 _NAME_RULE = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
 _API_SPACES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
@@ -395,7 +395,7 @@ def _with_republish(config: StreamConfig, rules: StreamRules) -> Steps[StreamCon
     for index, subject in enumerate(config.subjects):
         if overlaps(destination, subject.encode()):
             raise invalid_config("stream configuration for republish destination forms a cycle")
-        if index and not index % _SUBJECTS_PER_STEP:
+        if index and not index % SUBJECTS_PER_STEP:
             yield
     try:
         compile_transform(republish.src, republish.dest)

@@ -41,8 +41,7 @@ from typing import TYPE_CHECKING
 
 from jetlake import platform
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.core.commit import Commit, Syncable, sync
-from jetlake.server.engine.core.syncable import SharedSync
+from jetlake.server.engine.core.commit import Commit, SharedSync, Syncable, sync
 
 if TYPE_CHECKING:
     from jetlake.server.shell.redo_commits import RedoCommits

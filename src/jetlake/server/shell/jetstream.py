@@ -16,8 +16,8 @@ from jetlake.model.encoding.durations import format_duration, nanoseconds
 from jetlake.model.rules.limits import ServerLimits
 from jetlake.server.config.options import GLOBAL_ACCOUNT, JetStreamLimits, JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock
+from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.options import EngineOptions
-from jetlake.server.engine.core.syncable import Syncable
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.shell.account_table import AccountTable

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.errors import JetlakeError, StoreError
-from jetlake.server.engine.core.syncable import SharedSync, Syncable
+from jetlake.server.engine.core.commit import SharedSync, Syncable
 from jetlake.store.redo.redo_format import ENTRY_BYTES_MAX
 from jetlake.store.redo.redo_log import RedoFile, RedoLog
 
