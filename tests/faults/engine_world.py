@@ -23,7 +23,7 @@ from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.files.folders import FolderOwner
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.store_folder import StoreFolder
-from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
+from jetlake.store.stream_folder import ConsumerFolder, SharedResources, StreamFolder
 from jetlake.testing.clock import ManualClock
 from tests.support.any_sync import AnySync
 from tests.support.faulty_disk import FaultyDisk, PowerCut
@@ -65,14 +65,18 @@ class SmallStreamFolder(StreamFolder):
         return folders
 
 
+# As a server has it that syncs before it answers.
+SHARED = SharedResources(marks_flushes=False)
+
+
 class SmallStoreFolder(StoreFolder):
     def stream(self, account, name):
         folder = super().stream(account, name)
-        return SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
+        return SmallStreamFolder(self.disk, folder.path, SHARED, self.names, folder.listed)
 
     def streams(self, account, note):
         folders = [
-            SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
+            SmallStreamFolder(self.disk, folder.path, SHARED, self.names, folder.listed)
             for folder in super().streams(account, note)
         ]
         for folder in folders:

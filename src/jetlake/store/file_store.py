@@ -78,6 +78,8 @@ class FileStore(MessageStore):
             only be used for the same messages, as in a mirror.
         redo_name: the folder's name in the redo log, under which a start finds it.
         is_unwritten: nothing is in the folder, and there is no list of segments.
+        marks_flushes: sequences that were written and never synced are not used again after a crash: readers may have
+            seen them. Without, they are used again if the crash took their messages.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not return what is in it.
@@ -104,6 +106,7 @@ class FileStore(MessageStore):
         reuses_sequences: bool = False,
         redo_name: str = "",
         is_unwritten: bool = False,
+        marks_flushes: bool = True,
     ) -> None:
         owner = owner or FolderOwner()
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
@@ -125,7 +128,7 @@ class FileStore(MessageStore):
             LogFiles(mark, segments, self._index_file, open_files or OpenFiles(files_max())),
             LostMessages(folder, segments, owner.report),
             SegmentNumbers(found.next_number, found.taken_numbers),
-            LogOptions(segment_bytes, tail_bytes, random_bytes, owner),
+            LogOptions(segment_bytes, tail_bytes, random_bytes, owner, marks_flushes),
         )
         log.durability.is_gone = owner.is_gone
         self._checker = SegmentChecker(index, log)

@@ -31,6 +31,7 @@ class StoreFolder:
         store_dir: the configured folder; nothing is created before the first stream.
         index_cache_bytes: how much of the index of full segments stays in memory, of all streams together.
         behind_redo: as `redo.replay` returns it.
+        marks_flushes: as `FileStore` has it: whether messages are seen before they are synced.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class StoreFolder:
         store_dir: Path,
         index_cache_bytes: int = INDEX_CACHE_BYTES,
         behind_redo: frozenset[str] = frozenset(),
+        *,
+        marks_flushes: bool = True,
     ) -> None:
         self.disk = disk
         self.path = store_dir / "jetstream"
@@ -47,6 +50,7 @@ class StoreFolder:
         self._root = self.path if disk.is_folder(self.path) else None
         self._index_cache_bytes = index_cache_bytes
         self._behind_redo = behind_redo
+        self._marks_flushes = marks_flushes
         self._lists: dict[str, NameList] = {}
 
     @cached_property
@@ -54,7 +58,7 @@ class StoreFolder:
         from jetlake.store.stream_folder import SharedResources
 
         index_cache = IndexCache(self._index_cache_bytes)
-        return SharedResources(OpenFiles(files_max()), index_cache, self._behind_redo, self._root)
+        return SharedResources(OpenFiles(files_max()), index_cache, self._behind_redo, self._root, self._marks_flushes)
 
     def accounts(self) -> list[str]:
         """Return the names of the accounts that have streams, in order."""

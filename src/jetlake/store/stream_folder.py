@@ -77,12 +77,14 @@ class SharedResources(msgspec.Struct, gc=False, frozen=True):
         behind_redo: the names of folders in the redo log that lack something which only that has.
         root: the server's folder, if it was there at the start; should it vanish, as with a disk that is unmounted,
             it is not created again.
+        marks_flushes: as `FileStore` has it.
     """
 
     open_files: OpenFiles | None = None
     index_cache: IndexCache | None = None
     behind_redo: frozenset[str] = frozenset()
     root: Path | None = None
+    marks_flushes: bool = True
 
 
 class StreamFolder(MetaFolder):
@@ -173,6 +175,7 @@ class StreamFolder(MetaFolder):
             reuses_sequences=reuses_sequences,
             redo_name=redo_name,
             is_unwritten=self._is_unwritten(folder),
+            marks_flushes=self._shared.marks_flushes,
         )
 
     def _is_unwritten(self, folder: Path) -> bool:

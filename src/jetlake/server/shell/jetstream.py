@@ -191,7 +191,13 @@ class JetStreamService:
             from jetlake.store.redo.replay import replay
 
             behind_redo = replay(disk, Path(folder), log.error)
-        store_folder = StoreFolder(disk, Path(jetstream.store_dir), jetstream.index_cache, behind_redo)
+        store_folder = StoreFolder(
+            disk,
+            Path(jetstream.store_dir),
+            jetstream.index_cache,
+            behind_redo,
+            marks_flushes=jetstream.sync_interval_s is not None,
+        )
         storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
         engine.report = log.error

@@ -66,6 +66,9 @@ class RedoTail(NamedTuple):
 class Durability:
     """Counts flushes; a sync is good for all flushes before it.
 
+    Args:
+        marks_flushes: whether the mark has sequences that are not synced yet, because readers may have seen them.
+
     Attributes:
         flushed: the number of the last flush.
         synced: the last flush that is known to be safe.
@@ -75,7 +78,9 @@ class Durability:
         is_gone: whether the folder was moved away, so that its content need not be durable.
     """
 
-    def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
+    def __init__(
+        self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList, *, marks_flushes: bool = True
+    ) -> None:
         self.flushed = 0
         self.synced = 0
         self.synced_sequence = 0
@@ -84,6 +89,7 @@ class Durability:
         self._folder = folder
         self._mark = mark
         self._segments = segments
+        self._marks_flushes = marks_flushes
         self._last_sequence = 0
         self._end = (0, 0)  # of the log: the newest segment's number and size
         self.cuts: list[Callable[[], None]] = []
@@ -120,8 +126,13 @@ class Durability:
                 if segment.size:
                     self._end = max(self._end, (segment.number, segment.size))
             self._names_changed += new_names
-            # The redo log has the sequences of its entries too.
-            tells_mark = last_sequence > self._last_sequence and self._redo_end <= self._safe_end
+            # The redo log has the sequences of its entries too. A mark that is there before the first sync makes the
+            # next start certain of the stream's key.
+            tells_mark = (
+                (self._marks_flushes or new_names)
+                and last_sequence > self._last_sequence
+                and self._redo_end <= self._safe_end
+            )
             self._last_sequence = last_sequence
         if tells_mark:
             self._mark.flushed(last_sequence)

@@ -139,6 +139,7 @@ class LogOptions(NamedTuple):
     tail_bytes: int
     random_bytes: Callable[[int], bytes]
     owner: FolderOwner
+    marks_flushes: bool
 
 
 class Log:
@@ -181,7 +182,9 @@ class Log:
         self._options = options
         self._segment_bytes = options.segment_bytes
         self._is_begun = False  # whether `before_write` was called
-        self.durability = Durability(self.disk, self.folder, files.mark, files.segments)
+        self.durability = Durability(
+            self.disk, self.folder, files.mark, files.segments, marks_flushes=options.marks_flushes
+        )
         self.chain = SegmentChain(index, self.durability, numbers)
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
