@@ -4,9 +4,10 @@
 
 Each shape of load runs against a server of its own; both sync before they answer. A bystander publishes to a stream of
 his own every 20 ms, from a second before the load on, and times the acknowledgements that he gets beside it, which
-wait for the disk. A row has the median of his waits in milliseconds, the longest, and the highest memory of the
-server's process, sampled from outside. `took part` counts the clients, streams, consumers or messages that a shape is
-made of; the CPU time is that for one of them.
+wait for the disk. The first row has nobody else: what he waits without any load, and the CPU time of one of his
+messages. A row has the median of his waits in milliseconds, the longest, and the highest memory of the server's
+process, sampled from outside. `took part` counts the clients, streams, consumers or messages that a shape is made of;
+the CPU time is that for one of them. `waits` is how many waits of the bystander there were in a round.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROUNDS = 3
 KINDS = {PEER: "nats-server always", OURS: "jetlake"}
 
 SHAPES = {
+    "nobody else": (load_shapes.nobody_else, 10, 3),
     "connections": (load_shapes.many_connections, 1000, 200),
     "streams": (load_shapes.many_streams, 500, 50),
     "consumers of one stream": (load_shapes.many_consumers, 1000, 100),
@@ -54,6 +56,7 @@ def measure_shape(report: Report, name: str, size: int) -> None:
             ("worst ms", "worst ms", max),
             ("MiB", "peak MiB", max),
             ("took part", "took part", statistics.median),
+            ("waits", "answers", statistics.median),
         )
         for kind, figures in rounds.items()
     }

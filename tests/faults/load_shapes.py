@@ -126,8 +126,9 @@ class Bystander:
 class Scene:
     """A server, a bystander, and what was measured."""
 
-    def __init__(self, server):
+    def __init__(self, server, bystander):
         self.server = server
+        self.bystander = bystander
         self.figures = {}
 
     @property
@@ -149,9 +150,9 @@ SETTLE_S = 1.0
 async def scene(kind, config=""):
     """A server of that kind under watch; figures are complete at the end."""
     with KillableServer(kind, config) as server:
-        stage = Scene(server)
+        bystander = Bystander(await Raw.open(server.port))
+        stage = Scene(server, bystander)
         stage.figures["start MiB"] = memory_mib(stage.pid)
-        bystander = Bystander(await stage.connect())
         await bystander.watch()
         await asyncio.sleep(SETTLE_S)
         bystander.times_s.clear()
@@ -174,6 +175,14 @@ async def _sample(stage):
     while True:
         stage.note_peak()
         await asyncio.sleep(0.05)
+
+
+async def nobody_else(seconds, kind="jetlake"):
+    """The bystander alone."""
+    async with scene(kind) as stage:
+        await asyncio.sleep(seconds)
+        stage.figures["took part"] = len(stage.bystander.times_s)
+    return stage.figures
 
 
 async def many_connections(count, kind="jetlake"):
