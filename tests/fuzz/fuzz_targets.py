@@ -35,9 +35,10 @@ from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.store.file_store import FileStore
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.compressed_blocks import compress_in_steps
-from jetlake.store.log.record import seed_of
+from jetlake.store.log.record import checksum_of
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader
 from jetlake.store.store_folder import StoreFolder
@@ -304,7 +305,7 @@ def _first_segment() -> bytes:
 
 
 def _compressed(content: bytes) -> bytes:
-    *_, last = compress_in_steps(content, 200)
+    *_, last = compress_in_steps(content, 200, PLAIN_HASHING)
     assert last is not None
     return last
 
@@ -312,9 +313,9 @@ def _compressed(content: bytes) -> bytes:
 def _is_forged(name: str, data: bytes) -> bool:
     """Whether a record is good and not ours: a guided fuzzer sees what hashes are compared with, and puts them in."""
     ours = _store_files()[name]
-    header = SegmentHeader.unpack(ours[:HEADER_SIZE])
+    header = SegmentHeader.unpack(ours[:HEADER_SIZE], PLAIN_HASHING)
     assert header is not None
-    content = scan(data, HEADER_SIZE, seed_of(header.key, header.number), None)
+    content = scan(data, HEADER_SIZE, checksum_of(PLAIN_HASHING, header.key, header.number), None)
     records = zip(content.offsets, content.sizes, strict=True)
     return any(data[offset : offset + size] not in ours for offset, size in records)
 

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from jetlake.store import meta_folder
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.journal import journal_format
 from jetlake.store.log import durability, segment_header, segment_list
-from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
+from jetlake.store.log.record import OVERHEAD, checksum_of, pack_message, pack_tombstone, record_size, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.segment_index import format
 from jetlake.store.log.snapshot import index_snapshot
@@ -30,13 +31,13 @@ def hex_blocks() -> list[bytes]:
 
 
 def test_the_examples_are_what_is_written() -> None:
-    seed = seed_of(KEY, 1)
-    hello = pack_message(1, TIME_NS, b"test", b"", b"hello", seed)
-    removal = pack_tombstone(1, 1, TIME_NS, seed)
+    checksum = checksum_of(PLAIN_HASHING, KEY, 1)
+    hello = pack_message(1, TIME_NS, b"test", b"", b"hello", checksum)
+    removal = pack_tombstone(1, 1, TIME_NS, checksum)
     assert hex_blocks() == [hello, removal]
     assert len(hello) == 39
     assert len(removal) == OVERHEAD == 30
-    record = unpack(hello, 0, seed)
+    record = unpack(hello, 0, checksum)
     assert record is not None
     assert (record.sequence, record.time_ns, record.subject, record.payload) == (1, TIME_NS, b"test", b"hello")
 
@@ -45,11 +46,11 @@ def test_the_sizes_are_those_of_the_formula() -> None:
     assert record_size(b"test", b"", b"hello") == 39
     assert record_size(b"ORDERS.processed", b"", b"order 4") == 53
     header = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
-    packed = pack_message(1, 1, b"s", header, b"x", 0)
+    packed = pack_message(1, 1, b"s", header, b"x", checksum_of(PLAIN_HASHING, KEY, 1))
     assert len(packed) == record_size(b"s", header, b"x") == 34 + 1 + len(header) + 1
     assert HEADER_SIZE == 48
     assert journal_format.HEADER_SIZE == 2 * 28
-    assert len(pack_tombstone(2, 9, 1, 0)) == 38
+    assert len(pack_tombstone(2, 9, 1, checksum_of(PLAIN_HASHING, KEY, 1))) == 38
 
 
 def test_every_format_has_the_version_that_the_page_describes() -> None:

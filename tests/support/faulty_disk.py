@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.files.disk import Kind
 
 __all__ = ["FaultyDisk", "PowerCut"]
@@ -76,6 +77,8 @@ class FaultyDisk:
         drops_failed_syncs: whether a failed sync may drop what was written before it, although it can still be read.
         bad_sectors: places, as (path, sector), that cannot be read.
     """
+
+    hashing = PLAIN_HASHING
 
     def __init__(self, random: Random) -> None:
         self.operations = 0

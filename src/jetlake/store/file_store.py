@@ -256,7 +256,7 @@ class FileStore(MessageStore):
             data = self._log.read_all(segment)
             starts = [offset for offset in segment.offsets[_HEADERS_RUN::_HEADERS_RUN] if offset < len(data)]
             for start, end in pairwise((HEADER_SIZE, *starts, len(data))):
-                yield headers_in(data[start:end], segment.seed, time_ns)
+                yield headers_in(data[start:end], segment.checksum, time_ns)
 
     def _prepare(self, block: Segment) -> None:
         if block.file.handle is None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
@@ -52,11 +51,6 @@ class _Staged(NamedTuple):
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
-def _sealed(meta: bytes) -> bytes:
-    checksum = xxh3_64_hexdigest(meta).encode()
-    return b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
-
-
 def ignore(_text: str) -> None:
     """Take no note."""
 
@@ -68,6 +62,8 @@ class MetaFolder:
     """
 
     layout: Layout
+    depth: int
+    """How many folders there are from the account's to this one."""
     inner: tuple[str, ...] = ()
     """The folders that a new one has from the beginning."""
 
@@ -100,6 +96,18 @@ class MetaFolder:
         self._found: dict[str, Kind] | None = None
 
     @property
+    def identity(self) -> str:
+        """The folder's path from the account's on, which the hashes of a disk that authenticates include."""
+        return "/".join(self.path.parts[-self.depth :])
+
+    def _checksum_of(self, meta: bytes) -> str:
+        return self.disk.hashing.checksum(b"meta", owner=self.identity).of(meta).hex()
+
+    def _sealed(self, meta: bytes) -> bytes:
+        checksum = self._checksum_of(meta).encode()
+        return b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
+
+    @property
     def is_made(self) -> bool:
         """Whether there may be something on the disk: False for a new folder until `make`."""
         return self._is_made
@@ -128,7 +136,7 @@ class MetaFolder:
         Args:
             held: the folder stays unfinished, whatever is synced in it, until `release`.
         """
-        self._staged = _Staged(_sealed(meta), None)
+        self._staged = _Staged(self._sealed(meta), None)
         self._is_new, self._is_made, self._is_own, self._is_held = True, False, False, held
 
     def release(self) -> None:
@@ -148,7 +156,7 @@ class MetaFolder:
                 self.stage_new(meta)
             self.make()
             with self._lock:
-                data = _sealed(meta)
+                data = self._sealed(meta)
                 self._staged = _Staged(data, self._write_aside(data))
             self.names.changed(self.path)
         except OSError as error:
@@ -157,7 +165,7 @@ class MetaFolder:
     def stage_for_sync(self, meta: bytes) -> None:
         """Have the next `sync` write this JSON and put it in its place; the disk is left alone until then."""
         with self._lock:
-            self._staged = _Staged(_sealed(meta), None)
+            self._staged = _Staged(self._sealed(meta), None)
 
     def make(self) -> None:
         """Make the folder if it is a new one; may run in any thread.
@@ -361,7 +369,7 @@ class MetaFolder:
                 envelope = _decode_envelope(read_file(self.disk, self.path / name))
             except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-            if envelope.version > META_VERSION and envelope.checksum == xxh3_64_hexdigest(bytes(envelope.meta)):
+            if envelope.version > META_VERSION and envelope.checksum == self._checksum_of(bytes(envelope.meta)):
                 return envelope.version
         return 0
 
@@ -390,7 +398,7 @@ class MetaFolder:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         meta = bytes(envelope.meta)
-        is_whole = envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta)
+        is_whole = envelope.version == META_VERSION and envelope.checksum == self._checksum_of(meta)
         return meta if is_whole else None
 
     def remove_stillborn(self, note: Callable[[str], None] = ignore) -> bool:

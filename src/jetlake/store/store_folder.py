@@ -113,6 +113,10 @@ class StoreFolder:
         self._list(account).replace(listed)
         return listed - present
 
+    def damaged_lines(self, account: str) -> int:
+        """Return how many lines of the list of streams `vanished` could not read."""
+        return self._list(account).damaged_lines
+
     def _list(self, account: str) -> NameList:
         if account not in self._lists:
             self._lists[account] = NameList(self.disk, self._streams(account).with_suffix(".list"))

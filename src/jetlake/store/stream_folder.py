@@ -40,6 +40,7 @@ class ConsumerFolder(MetaFolder):
     """The files of one consumer, whose parent is the folder of its stream."""
 
     layout = CONSUMER_FILES
+    depth = 5
 
     def open_journal(self, note: Callable[[str], None] = ignore) -> FileJournal:
         """Return the consumer's journal.
@@ -51,6 +52,7 @@ class ConsumerFolder(MetaFolder):
             self.disk,
             self.path,
             tag=self.owner,
+            identity=self.identity,
             owner=FolderOwner(self.make, self.ensure_made, self.is_gone, note),
             names=self._found,
         )
@@ -96,6 +98,7 @@ class StreamFolder(MetaFolder):
     """
 
     layout = STREAM_FILES
+    depth = 3
     inner = (_MESSAGES,)
 
     def __init__(

@@ -7,6 +7,7 @@ import pytest
 
 from jetlake.errors import ConfigError
 from jetlake.store.files import keyring
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.files.encryption import check_not_encrypted, open_encrypted
 from jetlake.store.files.keyring import KEYRING_NAMES
 from tests.support.faulty_disk import FaultyDisk, PowerCut
@@ -136,7 +137,7 @@ def test_who_can_write_to_the_disk_cannot_pass_files_in_the_clear_off_as_the_sto
         open_with(disk, "old")
     # Nor that the state was not sealed at all.
     for name in KEYRING_NAMES:
-        write(disk, FOLDER / name, disk.content(FOLDER / name).replace(b'"version":2', b'"version":1'))
+        write(disk, FOLDER / name, disk.content(FOLDER / name).replace(b'"version":3', b'"version":1'))
     with pytest.raises(ConfigError, match="another key"):
         open_with(disk, "old")
 
@@ -152,6 +153,38 @@ def test_a_keyring_of_version_1_is_read_and_rewritten(disk, monkeypatch):
     assert read(open_with(older, "old"), SEGMENT) == b"message"
     for name in KEYRING_NAMES:
         assert b'"version":2' in older.content(FOLDER / name)
+
+
+def test_a_store_without_files_gets_keyed_hashes_and_any_other_keeps_its_plain_ones(disk, monkeypatch):
+    assert open_with(disk, "old").hashing is not PLAIN_HASHING
+    assert open_with(disk, "new", "old").hashing is not PLAIN_HASHING, "after a rotation"
+    lines = []
+    with_files = FaultyDisk(Random(1))
+    write(with_files, SEGMENT, b"message")
+    for _ in range(2):
+        encrypted = open_encrypted(with_files, FOLDER, "key", "", "aes", lines.append)
+        assert encrypted.hashing is PLAIN_HASHING
+        assert "not authenticated" in lines[-1]
+        lines.clear()
+    monkeypatch.setattr(keyring, "_VERSION", 2)
+    older = FaultyDisk(Random(1))
+    older.make_folder(FOLDER)
+    write(open_with(older, "old"), SEGMENT, b"message")
+    monkeypatch.setattr(keyring, "_VERSION", 3)
+    assert open_with(older, "old").hashing is PLAIN_HASHING
+    assert open_with(older, "old").hashing is PLAIN_HASHING, "once the keyring is rewritten"
+
+
+def test_nobody_without_the_key_says_that_a_store_has_plain_hashes(disk):
+    for old, new in ((b'"is_authenticated":true', b'"is_authenticated":false'), (b'"version":3', b'"version":2')):
+        copies = {name: disk.content(FOLDER / name) for name in KEYRING_NAMES}
+        for name, data in copies.items():
+            assert old in data
+            disk.put(FOLDER / name, data.replace(old, new))
+        with pytest.raises(ConfigError, match="another key"):
+            open_with(disk, "old")
+        for name, data in copies.items():
+            disk.put(FOLDER / name, data)
 
 
 @pytest.mark.parametrize("name", KEYRING_NAMES)

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.files.folders import folder_name
 from jetlake.store.index.sequence_list import SequenceList
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.record import (
+    checksum_of,
     find_record,
     pack_erased,
     pack_message,
     pack_tombstone,
-    seed_of,
     tombstone_range,
     unpack,
 )
@@ -148,37 +149,37 @@ def test_a_filter_knows_what_it_is() -> None:
 
 @given(st.integers(1, 2**61), st.binary(min_size=1, max_size=30), st.binary(max_size=30), st.binary(max_size=50))
 def test_records_come_back(sequence: int, subject: bytes, header: bytes, payload: bytes) -> None:
-    seed = seed_of(3, 4)
-    packed = pack_message(sequence, 5, subject, header, payload, seed)
-    record = unpack(b"xx" + packed + b"yy", 2, seed)
+    checksum = checksum_of(PLAIN_HASHING, 3, 4)
+    packed = pack_message(sequence, 5, subject, header, payload, checksum)
+    record = unpack(b"xx" + packed + b"yy", 2, checksum)
     assert record is not None
     assert (record.sequence, record.subject, record.header, record.payload) == (sequence, subject, header, payload)
     assert record.end == 2 + len(packed)
-    assert unpack(packed, 0, seed_of(3, 5)) is None, "of another segment"
-    assert unpack(packed[:-1], 0, seed) is None
-    assert unpack(packed, 1, seed) is None
+    assert unpack(packed, 0, checksum_of(PLAIN_HASHING, 3, 5)) is None, "of another segment"
+    assert unpack(packed[:-1], 0, checksum) is None
+    assert unpack(packed, 1, checksum) is None
 
 
 def test_a_scan_gets_past_damage_and_tells_what_it_held() -> None:
-    seed = seed_of(1, 1)
-    records = [pack_message(sequence, sequence, b"s", b"", b"x" * 40, seed) for sequence in range(1, 7)]
-    data = b"".join(records[:2]) + bytes(71) + b"\xff" * 71 + b"".join(records[4:]) + pack_tombstone(2, 5, 9, seed)
-    found = scan(data + b"torn", 0, seed, 0)
+    checksum = checksum_of(PLAIN_HASHING, 1, 1)
+    records = [pack_message(sequence, sequence, b"s", b"", b"x" * 40, checksum) for sequence in range(1, 7)]
+    data = b"".join(records[:2]) + bytes(71) + b"\xff" * 71 + b"".join(records[4:]) + pack_tombstone(2, 5, 9, checksum)
+    found = scan(data + b"torn", 0, checksum, 0)
     assert list(found.sequences) == [1, 2, 5, 6]
     assert found.missing == [(3, 4)]
     assert found.tombstones == [(2, 5)]
     assert (found.damaged_bytes, found.torn_bytes, found.end) == (142, 4, len(data))
-    assert find_record(b"\0" * 5000, 0, seed, 10) == -1
+    assert find_record(b"\0" * 5000, 0, checksum, 10) == -1
 
 
 def test_an_erased_record_counts_as_gone() -> None:
-    seed = seed_of(1, 1)
-    whole = pack_message(7, 5, b"subject", b"", b"secret", seed)
-    erased = pack_erased(7, 5, 4, Random(1).randbytes(len(whole) - 30), seed)
+    checksum = checksum_of(PLAIN_HASHING, 1, 1)
+    whole = pack_message(7, 5, b"subject", b"", b"secret", checksum)
+    erased = pack_erased(7, 5, 4, Random(1).randbytes(len(whole) - 30), checksum)
     assert len(erased) == len(whole)
-    found = scan(erased, 0, seed, 6)
+    found = scan(erased, 0, checksum, 6)
     assert (list(found.sequences), found.tombstones, found.damaged_bytes) == ([], [(7, 7)], 0)
-    record = unpack(pack_tombstone(3, 8, 1, seed), 0, seed)
+    record = unpack(pack_tombstone(3, 8, 1, checksum), 0, checksum)
     assert record is not None and record.is_tombstone and tombstone_range(record) == (3, 8)
 
 

@@ -187,7 +187,8 @@ class JetStreamService:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
         behind_redo: frozenset[str] = frozenset()
-        if not _is_empty(disk, Path(folder)):
+        # An encrypted store has no redo log: a file of that name is not the store's, and its hashes have no key.
+        if jetstream.key is None and not _is_empty(disk, Path(folder)):
             from jetlake.store.redo.replay import replay
 
             behind_redo = replay(disk, Path(folder), log.error)

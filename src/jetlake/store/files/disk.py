@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jetlake import platform
+from jetlake.store.files.checksum import PLAIN_HASHING, Hashing
 
 __all__ = ["NO_ROOM", "Disk", "Kind", "RealDisk"]
 
@@ -34,6 +35,11 @@ class Disk(Protocol):
     A write may be lost or torn by a power cut until `sync` has returned for its file, and a new, renamed or removed
     name until `sync_folder` has returned for its folder.
     """
+
+    @property
+    def hashing(self) -> Hashing:
+        """What computes the hashes in the disk's files."""
+        ...
 
     def open(self, path: Path, *, create: bool = False) -> int:
         """Return a handle of a file, never of a link, for reading and writing; for reading on a read-only disk."""
@@ -117,6 +123,8 @@ class Disk(Protocol):
 
 class RealDisk:
     """The operating system's disk. Files are made for their owner alone."""
+
+    hashing: Hashing = PLAIN_HASHING
 
     def open(self, path: Path, *, create: bool = False) -> int:
         if create:

@@ -21,7 +21,9 @@ Invariants:
              0        2048      4096
     file     | header | header | ciphertext …          header: magic, version, cipher, turn, (from, nonce) …, hash
 
-Hashes of the store detect accidents. A person who can write to the disk may still change a message whose text is known.
+The cipher itself authenticates nothing: who knows a message's text can turn it into another one. What detects that are
+the hashes in the store's files, which are keyed where the disk's `hashing` is. They are ciphertext too, and nobody sees
+one: so none can be carried to another place or file.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from jetlake.errors import ConfigError
+from jetlake.store.files.checksum import PLAIN_HASHING, Hashing, KeyedHashing
 from jetlake.store.files.disk import Disk, Kind
 
 __all__ = ["CIPHERS", "HEADER_BYTES", "MAGIC", "EncryptedDisk"]
@@ -123,12 +126,13 @@ class EncryptedDisk:
         disk: holds the ciphertext.
         key: 32 bytes.
         cipher: of new files: `aes` (256 bits, counter mode) or `chacha` (ChaCha20); each file says what it has.
+        is_authenticated: whether the hashes in the store's files are keyed.
 
     Raises:
         ConfigError: the package `cryptography` is not installed.
     """
 
-    def __init__(self, disk: Disk, key: bytes, cipher: str = "chacha") -> None:
+    def __init__(self, disk: Disk, key: bytes, cipher: str = "chacha", *, is_authenticated: bool = True) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError:
@@ -139,6 +143,8 @@ class EncryptedDisk:
         self.disk = disk
         self._key = key
         self._hash_key = blake2b(b"header", key=key, digest_size=32).digest()
+        hash_key = blake2b(b"hashes", key=key, digest_size=32).digest()
+        self.hashing: Hashing = KeyedHashing(hash_key) if is_authenticated else PLAIN_HASHING
         self._cipher = CIPHERS[cipher]
         self._handles: dict[int, _Handle] = {}
         self._headers: WeakValueDictionary[bytes, _Header] = WeakValueDictionary()

@@ -62,16 +62,22 @@ def open_encrypted(
                 f"{folder / KEYRING_NAMES[0]} and its copy are missing, but {found} is encrypted: restore one of them "
                 "from a backup; without it nothing opens the streams. Nothing was changed"
             )
-        keyring = new_keyring(disk, folder, secret, cipher)
+        is_empty = next(_own_files(disk, folder), None) is None
+        keyring = new_keyring(disk, folder, secret, cipher, is_empty=is_empty)
         report(f"JetStream encryption: created a keyring, {folder / KEYRING_NAMES[0]}; back it up with the streams")
     elif keyring.was_rotated:
         report("JetStream encryption: sealed the keyring with `key`; `prev_key` is no longer needed")
-    encrypted = EncryptedDisk(disk, keyring.key, cipher)
+    encrypted = EncryptedDisk(disk, keyring.key, cipher, is_authenticated=keyring.is_authenticated)
     if not keyring.is_whole:
         count = sum(_encrypt(disk, encrypted, path) for path in list(_own_files(disk, folder)))
         keyring.finish()
         if count:
             report(f"JetStream encryption: encrypted {count:,} files that were unencrypted")
+    if not keyring.is_authenticated:
+        report(
+            "JetStream encryption: the store had files before it had this key, or is an earlier version's: its content "
+            "is encrypted and not authenticated; restore backups of its streams into an empty store_dir to change that"
+        )
     return encrypted
 
 

@@ -8,6 +8,8 @@ Invariants:
   another store's, which may have the same key in its configuration.
 - Whether all files are encrypted is sealed with the key. Who could say that they are not would let a start take files
   in the clear, and with them streams that this server never stored.
+- Whether the hashes in the store's files are keyed is sealed too, and never changes: a store that had files before it
+  had a key keeps plain ones.
 - Both files are replaced atomically, one after the other: a crash in between leaves one that the old key opens and one
   that the new key opens, and either key alone is enough. One of the files may be damaged or gone.
 """
@@ -30,8 +32,9 @@ from jetlake.store.files.disk import Disk
 __all__ = ["KEYRING_NAMES", "OpenKeyring", "has_keyring", "new_keyring", "open_keyring"]
 
 KEYRING_NAMES = ("encryption.json", "encryption.copy.json")
-_VERSION = 2
+_VERSION = 3
 _UNSEALED_STATE = 1  # The version that said `is_whole` without sealing it.
+_PLAIN_HASHES = 2  # The last version whose stores all have plain hashes.
 _BYTES_MAX = 64 * 1024
 # The cost of a guess: 32 MiB of memory and a tenth of a second.
 _COST = 1 << 15
@@ -46,6 +49,7 @@ class Keyring(msgspec.Struct, kw_only=True):
         salt, cost: how the key of the configuration becomes the one that seals.
         sealed: nonce, ciphertext and tag of the store's key.
         is_whole: whether all files of the store are encrypted; a start encrypts the rest.
+        is_authenticated: whether the hashes in the files are keyed.
     """
 
     version: int
@@ -54,6 +58,7 @@ class Keyring(msgspec.Struct, kw_only=True):
     cost: int
     sealed: str
     is_whole: bool = False
+    is_authenticated: bool = False
 
 
 class OpenKeyring:
@@ -62,11 +67,23 @@ class OpenKeyring:
     Attributes:
         key: the store's key.
         is_whole: whether all files of the store are encrypted.
+        is_authenticated: whether the hashes in the files are keyed.
         was_rotated: whether the previous key opened it.
     """
 
-    def __init__(self, disk: Disk, folder: Path, secret: str, cipher: str, key: bytes, *, is_whole: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        secret: str,
+        cipher: str,
+        key: bytes,
+        *,
+        is_whole: bool,
+        is_authenticated: bool,
+    ) -> None:
         self.key = key
+        self.is_authenticated = is_authenticated
         self.is_whole = is_whole
         self.was_rotated = False
         self._disk = disk
@@ -88,6 +105,7 @@ class OpenKeyring:
             cost=_COST,
             sealed="",
             is_whole=self.is_whole,
+            is_authenticated=self.is_authenticated,
         )
         cipher = _aead(self._cipher, _derive(self._secret, salt, _COST))
         keyring.sealed = b64encode(nonce + cipher.encrypt(nonce, self.key, _authenticated(keyring, salt))).decode()
@@ -142,7 +160,15 @@ def open_keyring(
             if key is not None and not opens(key):
                 is_foreign = True  # The copy may be this store's.
             elif key is not None:
-                opened = OpenKeyring(disk, folder, secret, cipher, key, is_whole=keyring.is_whole)
+                opened = OpenKeyring(
+                    disk,
+                    folder,
+                    secret,
+                    cipher,
+                    key,
+                    is_whole=keyring.is_whole,
+                    is_authenticated=keyring.version > _PLAIN_HASHES and keyring.is_authenticated,
+                )
                 opened.was_rotated = number == 1
                 is_current = keyring.version == _VERSION and keyring.cipher == cipher
                 if opened.was_rotated or found[0] != found[1] or not is_current:
@@ -159,13 +185,17 @@ def open_keyring(
     )
 
 
-def new_keyring(disk: Disk, folder: Path, secret: str, cipher: str) -> OpenKeyring:
+def new_keyring(disk: Disk, folder: Path, secret: str, cipher: str, *, is_empty: bool) -> OpenKeyring:
     """Make the keyring of a store that is not encrypted yet.
+
+    Args:
+        is_empty: whether the store has no files: it is whole then, and will have keyed hashes.
 
     Raises:
         OSError: the disk refused.
     """
-    made = OpenKeyring(disk, folder, secret, cipher, os.urandom(32), is_whole=False)
+    key = os.urandom(32)
+    made = OpenKeyring(disk, folder, secret, cipher, key, is_whole=is_empty, is_authenticated=is_empty)
     made.write()
     return made
 
@@ -178,7 +208,7 @@ def _read(disk: Disk, path: Path) -> Keyring | None:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    is_known = keyring.version in (_UNSEALED_STATE, _VERSION) and keyring.cipher in ("aes", "chacha")
+    is_known = keyring.version in (_UNSEALED_STATE, _PLAIN_HASHES, _VERSION) and keyring.cipher in ("aes", "chacha")
     return keyring if is_known and 1 < keyring.cost <= _COST_MAX else None
 
 
@@ -197,7 +227,12 @@ def _unseal(keyring: Keyring, secret: str) -> bytes | None:
 
 def _authenticated(keyring: Keyring, salt: bytes) -> bytes:
     """Return what the seal authenticates besides the key."""
-    return salt if keyring.version == _UNSEALED_STATE else salt + (b"whole" if keyring.is_whole else b"partial")
+    if keyring.version == _UNSEALED_STATE:
+        return salt
+    state = salt + (b"whole" if keyring.is_whole else b"partial")
+    if keyring.version == _PLAIN_HASHES:
+        return state
+    return state + (b" keyed" if keyring.is_authenticated else b" plain")
 
 
 def _derive(secret: str, salt: bytes, cost: int) -> bytes:

@@ -1,4 +1,7 @@
-"""The list of an account's streams, beside their folders, so that a folder that vanished is missed."""
+"""The list of an account's streams, beside their folders, so that a folder that vanished is missed.
+
+On a disk that authenticates, each line ends with a space and the hash of what is before it, in hexadecimal.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,19 @@ __all__ = ["NameList"]
 class NameList:
     """Names of folders in a text file: a line `+NAME` for one that was made, `-NAME` for one that goes.
 
-    A name is added when its folder is safe, and struck off, safely, before the files of the folder go: the line's `+`
-    is overwritten, which a full disk takes as well. Where the disk refuses to add a name, the folder is not missed when
+    A name is added when its folder is safe, and struck off, safely, before the files of the folder go: the line is
+    overwritten, which a full disk takes as well. Where the disk refuses to add a name, the folder is not missed when
     it vanishes.
+
+    Attributes:
+        damaged_lines: how many lines of the file could not be read the last time.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
+        self._checksum = disk.hashing.checksum(b"streams", owner=path.parent.name)
+        self.damaged_lines = 0
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._unstruck: set[str] = set()
@@ -33,13 +41,27 @@ class NameList:
     def read(self) -> set[str]:
         """Return the names that are listed; a torn last line counts for nothing."""
         names: set[str] = set()
+        self.damaged_lines = 0
         for line in self._read().split(b"\n")[:-1]:
-            name = line[1:].decode("ascii", "replace")
-            if line.startswith(b"+"):
+            if self._checksum.is_keyed:
+                signed, _, stored = line.rpartition(b" ")
+                is_good = stored == self._checksum.of(signed).hex().encode()
+            else:
+                signed, is_good = line, True
+            name = signed[1:].decode("ascii", "replace")
+            if is_good and signed.startswith(b"+"):
                 names.add(name)
-            elif line.startswith(b"-"):
+            elif is_good and signed.startswith(b"-"):
                 names.discard(name)
+            else:
+                self.damaged_lines += 1
         return names
+
+    def _line(self, sign: str, name: str) -> bytes:
+        signed = f"{sign}{name}".encode()
+        if self._checksum.is_keyed:
+            signed += b" " + self._checksum.of(signed).hex().encode()
+        return signed + b"\n"
 
     def _read(self) -> bytes:
         try:
@@ -49,7 +71,7 @@ class NameList:
 
     def replace(self, names: set[str]) -> None:
         """List these names and no others, safely."""
-        data = "".join(f"+{name}\n" for name in sorted(names)).encode()
+        data = b"".join(self._line("+", name) for name in sorted(names))
         self._names = set(names)
         with self._lock, suppress(OSError):
             self._unstruck.clear()
@@ -62,7 +84,7 @@ class NameList:
             self._names.add(name)
             with self._lock, suppress(OSError):
                 self._unstruck.discard(name)
-                self._append(f"+{name}\n".encode())
+                self._append(self._line("+", name))
 
     def _append(self, line: bytes) -> None:
         is_torn, self._is_torn = self._is_torn, True
@@ -83,15 +105,15 @@ class NameList:
                 self._strike()
 
     def _strike(self) -> None:
-        """Overwrite the beginning of each line with a removed name."""
+        """Overwrite each line with a removed name."""
         data = b"\n" + read_file(self._disk, self._path)
         handle = self._disk.open(self._path)
         try:
             for name in self._unstruck:
-                line = f"\n+{name}\n".encode()
+                line, struck = b"\n" + self._line("+", name), self._line("-", name)
                 offset = data.find(line)
                 while offset >= 0:
-                    self._disk.write(handle, b"-", offset)
+                    self._disk.write(handle, struck, offset)
                     offset = data.find(line, offset + 1)
         finally:
             self._disk.close(handle)

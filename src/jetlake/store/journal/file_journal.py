@@ -45,6 +45,7 @@ class FileJournal(ConsumerJournal):
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
         tag: names the stream and consumer, so that another's journal is not believed.
+        identity: names the account too, for the hashes of a disk that authenticates.
         owner: the owner of the folder; `before_write` is called before a file is made, and `before_sync` by every sync.
         names: what is in the folder; None = `load` looks.
     """
@@ -61,10 +62,12 @@ class FileJournal(ConsumerJournal):
         grown_bytes: int = _GROWN_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
         tag: str = "",
+        identity: str = "",
         owner: FolderOwner | None = None,
         names: Collection[str] | None = None,
     ) -> None:
         self._owner = journal_format.owner_tag(tag)
+        self._identity = identity
         self.state_source: Callable[[], ConsumerState] | None = None
         self.on_entry: Callable[[ConsumerJournal], None] = ignore_entry
         self.on_late_entry: Callable[[ConsumerJournal], None] = ignore_entry
@@ -75,7 +78,7 @@ class FileJournal(ConsumerJournal):
         self._random_bytes = random_bytes
         self._folder_owner = owner or FolderOwner()
         self._key = 0
-        self._seed = 0
+        self._checksum = disk.hashing.checksum(b"")
         self._size = 0
         self._began_with = 0
         self._is_closed_safely = True  # whether the file ends with the record that says so
@@ -172,7 +175,7 @@ class FileJournal(ConsumerJournal):
         elif self._size > max(self._grown_bytes, 4 * self._began_with) and self.state_source is not None:
             self._begin(self.state_source(), b"")
         else:
-            data = journal_format.pack_record(self._entries.pack(), self._seed)
+            data = journal_format.pack_record(self._entries.pack(), self._checksum)
             with self._lock:
                 if self._handle is None:
                     self._handle = self._disk.open(self._path(self._number))
@@ -190,11 +193,11 @@ class FileJournal(ConsumerJournal):
         while number in self._taken:
             number += 1
         key = self._key or int.from_bytes(self._random_bytes(8), "little") | 1
-        seed = journal_format.seed_of(key, number)
-        snapshot = 2 * journal_format.pack_record(encode_state(state), seed)
-        data = journal_format.pack_header(key, number, self._owner) + snapshot
+        checksum = journal_format.checksum_of(self._disk.hashing, key, number, self._identity)
+        snapshot = 2 * journal_format.pack_record(encode_state(state), checksum)
+        data = journal_format.pack_header(self._disk.hashing, key, number, self._owner) + snapshot
         if entries:
-            data += journal_format.pack_record(entries, seed)
+            data += journal_format.pack_record(entries, checksum)
         if self._folder_owner.before_write is not None:
             self._folder_owner.before_write()
         handle = self._create(self._path(number), data)
@@ -206,7 +209,7 @@ class FileJournal(ConsumerJournal):
             self._handle = handle
             self._number = number
             self._is_new = True
-        self._key, self._seed = key, seed
+        self._key, self._checksum = key, checksum
         self._size = len(data)
         self._began_with = len(snapshot)
 
@@ -303,7 +306,7 @@ class FileJournal(ConsumerJournal):
         with suppress(OSError):
             handle = self._disk.open(self._path(self._number))
             try:
-                self._disk.write(handle, journal_format.pack_record(SAFE, self._seed), self._size)
+                self._disk.write(handle, journal_format.pack_record(SAFE, self._checksum), self._size)
             finally:
                 self._disk.close(handle)
 
@@ -344,18 +347,18 @@ class FileJournal(ConsumerJournal):
     def _load_file(self, number: int) -> ConsumerState | None:
         """Load the state of a file; None when the file does not tell one."""
         data = read_file(self._disk, self._path(number))
-        key = journal_format.header_key(data, number)
+        key = journal_format.header_key(data, number, self._disk.hashing)
         if key is None:
             return None
-        if journal_format.owner_of(data) not in (self._owner, 0):
+        if journal_format.owner_of(data, self._disk.hashing) not in (self._owner, 0):
             raise StoreError("read the consumer's journal", f"{self._path(number)} belongs to another consumer")
-        seed = journal_format.seed_of(key, number)
-        records, end = journal_format.read_records(data, seed)
+        checksum = journal_format.checksum_of(self._disk.hashing, key, number, self._identity)
+        records, end = journal_format.read_records(data, checksum)
         state = replay(records)
         if state is None:
             return None
         self._is_closed_safely = records[-1] == SAFE and end == len(data)
-        self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
+        self._key, self._checksum, self._size, self._began_with = key, checksum, end, 2 * len(records[0])
         if not self._is_closed_safely:
             self._adopted = data[:end]
         return state

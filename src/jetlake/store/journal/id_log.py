@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_digest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import read_file
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.files.disk import Disk
 
 __all__ = ["FORMAT_VERSION", "IdEntry", "IdLog"]
@@ -79,7 +79,8 @@ class IdLog:
         self._folder = folder
         self._key = key
         header = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, key)
-        self._header = header + xxh3_64_digest(header)
+        self._header = header + disk.hashing.checksum(b"ids header").of(header)
+        self._checksum = disk.hashing.checksum(b"ids block", key)
         self._flush_messages = flush_messages
         self._note = note
         self._file_bytes = file_bytes
@@ -111,7 +112,7 @@ class IdLog:
             if not self._is_own(data):
                 self._note(f"{self._folder / name} is not of this stream, or damaged: it is left alone")
                 continue
-            loaded = _read_blocks(data, self._key)
+            loaded = _read_blocks(data, self._checksum)
             self._newest_ns[number] = max((time_ns for _, _, time_ns in loaded), default=0)
             entries += loaded
         self._size = self._file_bytes  # What comes next goes to a file of its own.
@@ -143,7 +144,7 @@ class IdLog:
         block = _HEAD.pack(len(body)) + body
         newest_ns = max(time_ns for _, _, time_ns in entries)
         first_sequence = min(sequence for _, sequence, _ in entries)
-        self._pending.append(_Block(block + xxh3_64_digest(block, self._key), newest_ns, first_sequence))
+        self._pending.append(_Block(block + self._checksum.of(block), newest_ns, first_sequence))
 
     def forget_from(self, first_sequence: int) -> None:
         """Forget the ids of undone messages, which were not flushed."""
@@ -264,12 +265,12 @@ class IdLog:
         return self._folder / f"ids.{number:010d}"
 
 
-def _read_blocks(data: bytes, key: int) -> list[IdEntry]:
+def _read_blocks(data: bytes, checksum: Checksum) -> list[IdEntry]:
     entries: list[IdEntry] = []
     at = _HEADER_BYTES
     while at + _HEAD.size <= len(data):
         end = at + _HEAD.size + _HEAD.unpack_from(data, at)[0]
-        if data[end : end + _HASH_BYTES] != xxh3_64_digest(data[at:end], key):
+        if data[end : end + _HASH_BYTES] != checksum.of(data[at:end]):
             break
         try:
             entries += _decode(data[at + _HEAD.size : end])

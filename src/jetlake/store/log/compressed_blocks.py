@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 import cramjam
-from xxhash import xxh3_64_digest
 
+from jetlake.store.files.checksum import Checksum, Hashing
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.segment_header import HEADER_SIZE
 
@@ -77,13 +77,13 @@ class CompressedBlocks:
         length = self._lengths[number] & ~_STORED
         end = self._start + self._ends[number]
         data = disk.read(handle, length + _HASH_BYTES, end - length - _HASH_BYTES)
-        block = self._decompressed(number, data[:length], data[length:])
+        block = self._decompressed(number, data[:length], data[length:], _checksum(disk.hashing))
         self._cached, self._cached_number = block, number
         return block
 
-    def _decompressed(self, number: int, data: bytes, checksum: bytes) -> bytes:
+    def _decompressed(self, number: int, data: bytes, stored: bytes, checksum: Checksum) -> bytes:
         size = min(self._block_bytes, self.size - HEADER_SIZE - number * self._block_bytes)
-        if xxh3_64_digest(data) == checksum:
+        if checksum.of(data) == stored:
             try:
                 block = data if self._lengths[number] & _STORED else bytes(cramjam.snappy.decompress_raw(data))
             except cramjam.DecompressionError:
@@ -94,13 +94,17 @@ class CompressedBlocks:
         return bytes(size)
 
 
-def _pack_table(size: int, block_bytes: int, lengths: list[int]) -> bytes:
+def _checksum(hashing: Hashing) -> Checksum:
+    return hashing.checksum(b"compressed")
+
+
+def _pack_table(size: int, block_bytes: int, lengths: list[int], checksum: Checksum) -> bytes:
     head = _TABLE.pack(_MAGIC, _VERSION, 0, size, block_bytes, len(lengths))
     table = head + struct.pack(f"<{len(lengths)}I", *lengths)
-    return table + xxh3_64_digest(table)
+    return table + checksum.of(table)
 
 
-def _unpack_table(data: bytes) -> CompressedBlocks | None:
+def _unpack_table(data: bytes, checksum: Checksum) -> CompressedBlocks | None:
     """Return the table that these bytes begin with; None when it is damaged or there is none."""
     if len(data) < _TABLE.size:
         return None
@@ -108,7 +112,7 @@ def _unpack_table(data: bytes) -> CompressedBlocks | None:
     end = _TABLE.size + 4 * count
     if (magic, version) != (_MAGIC, _VERSION) or len(data) < end + _HASH_BYTES:
         return None
-    if xxh3_64_digest(data[:end]) != data[end : end + _HASH_BYTES]:
+    if checksum.of(data[:end]) != data[end : end + _HASH_BYTES]:
         return None
     return CompressedBlocks(size, block_bytes, struct.unpack_from(f"<{count}I", data, _TABLE.size))
 
@@ -119,31 +123,33 @@ def read_table(disk: Disk, handle: int) -> CompressedBlocks | None:
     Raises:
         OSError: the disk refused.
     """
+    checksum = _checksum(disk.hashing)
     file_size = disk.size(handle)
     head = disk.read(handle, _TABLE.size, HEADER_SIZE)
     if head[:4] == _MAGIC and len(head) == _TABLE.size:
         count = min(_TABLE.unpack(head)[5], _COUNT_MAX)
-        found = _unpack_table(disk.read(handle, _TABLE.size + 4 * count + _HASH_BYTES, HEADER_SIZE))
+        found = _unpack_table(disk.read(handle, _TABLE.size + 4 * count + _HASH_BYTES, HEADER_SIZE), checksum)
         if found is not None:
             return found
     footer = disk.read(handle, _FOOTER.size, max(file_size - _FOOTER.size, 0))
     if len(footer) < _FOOTER.size or footer[4:] != _MAGIC:
         return None
     length = min(_FOOTER.unpack(footer)[0], _TABLE.size + 4 * _COUNT_MAX + _HASH_BYTES)
-    return _unpack_table(disk.read(handle, length, max(file_size - _FOOTER.size - length, 0)))
+    return _unpack_table(disk.read(handle, length, max(file_size - _FOOTER.size - length, 0)), checksum)
 
 
-def compress_in_steps(content: bytes, block_bytes: int) -> Iterator[bytes | None]:
+def compress_in_steps(content: bytes, block_bytes: int, hashing: Hashing) -> Iterator[bytes | None]:
     """Compress a segment's bytes; yield None after each step, and in the end the bytes of the compressed file."""
+    checksum = _checksum(hashing)
     blocks: list[bytes] = []
     lengths: list[int] = []
     for number, start in enumerate(range(HEADER_SIZE, len(content), block_bytes), 1):
         block = content[start : start + block_bytes]
         data = bytes(cramjam.snappy.compress_raw(block))
         is_smaller = len(data) < len(block)
-        blocks += (data, xxh3_64_digest(data)) if is_smaller else (block, xxh3_64_digest(block))
+        blocks += (data, checksum.of(data)) if is_smaller else (block, checksum.of(block))
         lengths.append(len(data) if is_smaller else len(block) | _STORED)
         if not number % _BLOCKS_PER_STEP:
             yield None
-    table = _pack_table(len(content), block_bytes, lengths)
+    table = _pack_table(len(content), block_bytes, lengths, checksum)
     yield b"".join((content[:HEADER_SIZE], table, *blocks, table, _FOOTER.pack(len(table), _MAGIC)))

@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
@@ -409,6 +408,7 @@ class MarkFile:
         self._disk = disk
         self._path = path
         self._key = key
+        self._checksum = disk.hashing.checksum(b"mark")
         self._handle: int | None = None
         self._opening = threading.Lock()
         self.is_refused = False
@@ -443,7 +443,7 @@ class MarkFile:
         body = _SLOT.pack(_MAGIC, FORMAT_VERSION, kind, self._key, turn, last_sequence, *safe_end)
         try:
             handle = self._open(create=True)
-            self._disk.write(handle, body + _HASH.pack(xxh3_64_intdigest(body)), (2 * kind + turn % 2) * _SLOT_SIZE)
+            self._disk.write(handle, body + _HASH.pack(self._checksum.number(body)), (2 * kind + turn % 2) * _SLOT_SIZE)
             self._is_safe = False
         except OSError:
             pass
@@ -476,7 +476,7 @@ class MarkFile:
         for slot in range(4):
             body = data[slot * _SLOT_SIZE : slot * _SLOT_SIZE + _SLOT.size]
             stored = data[slot * _SLOT_SIZE + _SLOT.size : slot * _SLOT_SIZE + _SLOT.size + 8]
-            if len(stored) < 8 or _HASH.unpack(stored)[0] != xxh3_64_intdigest(body):
+            if len(stored) < 8 or _HASH.unpack(stored)[0] != self._checksum.number(body):
                 continue
             magic, version, kind, slot_key, turn, sequence, *end = _SLOT.unpack(body)
             if magic != _MAGIC or version != FORMAT_VERSION or kind not in (_FLUSHED, _SYNCED):

@@ -220,12 +220,12 @@ class Log:
             time_ns = index.last_time_ns
         sequence = index.last_sequence + 1
         marked = sequence | self._next_links(sequence) if self._group_last else sequence
-        record = pack_message(marked, time_ns, subject, header, payload, segment.seed)
+        record = pack_message(marked, time_ns, subject, header, payload, segment.checksum)
         size = len(record)
         offset = segment.end
         if offset + size > self._segment_bytes and segment.live:
             segment = self.chain.roll()
-            record = pack_message(marked, time_ns, subject, header, payload, segment.seed)
+            record = pack_message(marked, time_ns, subject, header, payload, segment.checksum)
             offset = segment.end
         if not segment.pending:
             self._unflushed.append(segment)
@@ -296,7 +296,7 @@ class Log:
             subject, _, header, payload = messages[0]
             room = max(room, record_size(subject, header, payload))
         first = index.last_sequence + 1
-        records, sizes = pack_run(messages, first, times, segment.seed, room)
+        records, sizes = pack_run(messages, first, times, segment.checksum, room)
         count = len(sizes)
         if not count:
             return 0
@@ -333,7 +333,7 @@ class Log:
         if not segment.pending:
             self._unflushed.append(segment)
         links = self._next_links(first) if self._group_last else 0
-        record = pack_tombstone(first, last, index.last_time_ns, segment.seed, links)
+        record = pack_tombstone(first, last, index.last_time_ns, segment.checksum, links)
         segment.pending.append(record)
         segment.end += len(record)
         segment.tombstones.add(first, last)
@@ -539,7 +539,7 @@ class Log:
             if not active.pending:
                 self._unflushed.append(active)
             time_ns = self._index.last_time_ns
-            active.pending += [pack_tombstone(first, last, time_ns, active.seed) for first, last in due]
+            active.pending += [pack_tombstone(first, last, time_ns, active.checksum) for first, last in due]
         return due
 
     def roll_back(self, error: StoreError) -> None:

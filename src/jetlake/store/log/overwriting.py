@@ -29,7 +29,7 @@ def write_again(segment: Segment) -> None:
     """
     if segment.size:
         data = segment.file.read_all(segment.size)
-        content = scan(data, HEADER_SIZE, segment.seed, None)
+        content = scan(data, HEADER_SIZE, segment.checksum, None)
         # Earlier damage is already reported as lost, and does not prevent a sync of the rest.
         is_as_known = content.end == segment.size and content.damaged_bytes <= segment.damaged_bytes
         if len(data) < segment.size or not is_as_known:
@@ -76,7 +76,7 @@ def erase(segment: Segment, row: int, noise: bytes) -> None:
     subject_length = len(noise) // 2
     head = segment.file.read(HEAD_SIZE, segment.offsets[row])
     marked = segment.sequence_of(row) | (links_in(head) if len(head) == HEAD_SIZE else 0)
-    data = pack_erased(marked, segment.times[row], subject_length, noise, segment.seed)
+    data = pack_erased(marked, segment.times[row], subject_length, noise, segment.checksum)
     segment.file.write(data, segment.offsets[row])
     segment.file.tail.clear()
     segment.digest = None

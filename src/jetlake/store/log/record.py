@@ -4,8 +4,9 @@ Little-endian, without padding::
 
     length 4 | sequence 8 | time 8 | subject length 2 | subject | [header length 4 | header] | payload | hash 8
 
-`length` counts the whole record; its bit 31 says that there is a header. The hash is xxh3 (64 bits, canonical byte
-order) over everything before it, seeded for its stream and segment, so that bytes from elsewhere are no record here.
+`length` counts the whole record; its bit 31 says that there is a header. The hash is the disk's (xxh3 with 64 bits in
+canonical byte order, or keyed) over everything before it, seeded for its stream and segment, so that bytes from
+elsewhere are no record here.
 Bit 62 of the sequence marks a tombstone, bit 63 a record that was erased in its place. Bits 60 and 61 link the
 records of a group, which are kept all together or not at all: the next sequence belongs to it, the one before does.
 
@@ -21,8 +22,9 @@ from collections.abc import Sequence
 from typing import cast
 
 import msgspec
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest
 
+from jetlake.store.files.checksum import Checksum, Hashing
 from jetlake.store.interface import SUBJECT_BYTES_MAX, Incoming
 from jetlake.store.message import MessageColumns, StoredMessage
 
@@ -39,6 +41,8 @@ __all__ = [
     "SEQUENCE_MASK",
     "TOMBSTONE",
     "Record",
+    "are_good",
+    "checksum_of",
     "find_record",
     "header_at",
     "links_in",
@@ -47,7 +51,6 @@ __all__ = [
     "pack_run",
     "pack_tombstone",
     "record_size",
-    "seed_of",
     "tombstone_last",
     "tombstone_range",
     "unpack",
@@ -106,9 +109,9 @@ class Record(msgspec.Struct, gc=False, frozen=True):
         return self.sequence & (TOMBSTONE | ERASED) == TOMBSTONE
 
 
-def seed_of(key: int, segment_number: int) -> int:
-    """Return the seed of a segment's hashes, from the stream's own random key."""
-    return int(xxh3_64_intdigest(struct.pack("<QI", key, segment_number)))
+def checksum_of(hashing: Hashing, key: int, segment_number: int) -> Checksum:
+    """Return the hash of a segment's records, from the stream's own random key."""
+    return hashing.checksum(b"record", xxh3_64_intdigest(struct.pack("<QI", key, segment_number)))
 
 
 def record_size(subject: bytes, header: bytes, payload: bytes) -> int:
@@ -118,7 +121,9 @@ def record_size(subject: bytes, header: bytes, payload: bytes) -> int:
     return OVERHEAD + len(subject) + len(payload)
 
 
-def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes, seed: int) -> bytes:
+def pack_message(
+    sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes, checksum: Checksum
+) -> bytes:
     """Return the record of a message."""
     subject_length = len(subject)
     if header:
@@ -128,11 +133,12 @@ def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, pay
     else:
         size = OVERHEAD + subject_length + len(payload)
         body = _pack_head(size, sequence, time_ns, subject_length) + subject + payload
-    return body + xxh3_64_digest(body, seed)
+    # Without a call between: one is made for each message.
+    return body + checksum.digest(body, checksum.seed)
 
 
 def pack_run(
-    messages: Sequence[Incoming], sequence: int, times: Sequence[int], seed: int, room: int
+    messages: Sequence[Incoming], sequence: int, times: Sequence[int], checksum: Checksum, room: int
 ) -> tuple[list[bytes], list[int]]:
     """Pack as many of the messages as there is room for, with consecutive sequences.
 
@@ -142,7 +148,8 @@ def pack_run(
     parts: list[bytes] = []
     sizes: list[int] = []
     add_part, add_size = parts.append, sizes.append
-    pack_head, pack_number, join, digest = _pack_head, _pack_number, b"".join, xxh3_64_digest
+    pack_head, pack_number, join = _pack_head, _pack_number, b"".join
+    digest, seed, _ = checksum
     for (subject, _, header, payload), time_ns in zip(messages, times, strict=True):
         subject_length = len(subject)
         if header:
@@ -163,13 +170,13 @@ def pack_run(
     return parts, sizes
 
 
-def pack_tombstone(first: int, last: int, time_ns: int, seed: int, links: int = 0) -> bytes:
+def pack_tombstone(first: int, last: int, time_ns: int, checksum: Checksum, links: int = 0) -> bytes:
     """Return the record that says: from `first` to `last` there is nothing, and `last` counts as used."""
     payload = b"" if first == last else _SEQUENCE.pack(last)
-    return pack_message(first | TOMBSTONE | links, time_ns, b"", b"", payload, seed)
+    return pack_message(first | TOMBSTONE | links, time_ns, b"", b"", payload, checksum)
 
 
-def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, seed: int) -> bytes:
+def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, checksum: Checksum) -> bytes:
     """Return a record to lie over one of the same length, of which only sequence and time are left.
 
     Args:
@@ -177,10 +184,10 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
     """
     length = HEAD_SIZE + len(noise) + HASH_SIZE
     body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise), SUBJECT_BYTES_MAX)) + noise
-    return body + xxh3_64_digest(body, seed)
+    return body + checksum.of(body)
 
 
-def is_half_erased(data: bytes, offset: int, length: int, seed: int) -> bool:
+def is_half_erased(data: bytes, offset: int, length: int, checksum: Checksum) -> bool:
     """Return whether the damaged record there was being erased: a power cut left its new head over an old rest.
 
     One that is whole without the mark was not: its mark is the damage.
@@ -190,7 +197,22 @@ def is_half_erased(data: bytes, offset: int, length: int, seed: int) -> bool:
         return False
     body = data[offset + HEAD_SIZE : offset + length - HASH_SIZE]
     unmarked = _pack_head(marked_length, sequence & ~ERASED, time_ns, subject_length) + body
-    return xxh3_64_digest(unmarked, seed) != data[offset + length - HASH_SIZE : offset + length]
+    return checksum.of(unmarked) != data[offset + length - HASH_SIZE : offset + length]
+
+
+def are_good(data: bytes, base: int, offsets: Sequence[int], sizes: array[int] | list[int], checksum: Checksum) -> bool:
+    """Return whether the records at these offsets have their hashes.
+
+    Args:
+        base: the offset of the first byte of `data`.
+    """
+    digest, seed, _ = checksum
+    view = memoryview(data)
+    for offset, size in zip(offsets, sizes, strict=True):
+        start, stop = offset - base, offset - base + size - HASH_SIZE
+        if data[stop : stop + HASH_SIZE] != digest(view[start:stop], seed):
+            return False
+    return True
 
 
 def tombstone_last(data: bytes, offset: int) -> int:
@@ -204,7 +226,7 @@ def tombstone_range(record: Record) -> tuple[int, int]:
     return (first, _SEQUENCE.unpack(record.payload)[0]) if len(record.payload) == 8 else (first, first)
 
 
-def unpack(data: bytes, offset: int, seed: int) -> Record | None:
+def unpack(data: bytes, offset: int, checksum: Checksum) -> Record | None:
     """Return the record at that place, or None when what is there is none."""
     if offset + OVERHEAD > len(data):
         return None
@@ -212,7 +234,7 @@ def unpack(data: bytes, offset: int, seed: int) -> Record | None:
     end = offset + (length & _LENGTH_MASK)
     body = offset + HEAD_SIZE + subject_length
     stop = end - HASH_SIZE
-    if body > stop or end > len(data) or data[stop:end] != xxh3_64_digest(data[offset:stop], seed):
+    if body > stop or end > len(data) or data[stop:end] != checksum.of(data[offset:stop]):
         return None
     subject = data[offset + HEAD_SIZE : body]
     header = b""
@@ -228,9 +250,9 @@ def first_record(data: bytes) -> bytes:
     return data[: int.from_bytes(data[:4], "little") & _LENGTH_MASK]
 
 
-def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
+def unpack_message(data: bytes, checksum: Checksum) -> StoredMessage | None:
     """Return the message whose record these bytes are; None when they are no good record, or an erased one."""
-    if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
+    if data[-HASH_SIZE:] != checksum.digest(data[:-HASH_SIZE], checksum.seed):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data)
     if sequence >= ERASED:
@@ -336,7 +358,7 @@ def header_at(data: bytes, offset: int, subject_length: int) -> bytes:
     return data[start : start + _unpack_number(data, start - 4)[0]]
 
 
-def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
+def find_record(data: bytes, offset: int, checksum: Checksum, last_sequence: int) -> int:
     """Return the place of the first whole record at or behind `offset`, or -1: how a reader gets past a damaged one.
 
     Args:
@@ -363,7 +385,7 @@ def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
         if (
             OVERHEAD <= length <= size - at
             and sequence & SEQUENCE_MASK <= last_sequence + _SEQUENCE_JUMP_MAX
-            and unpack(data, at, seed) is not None
+            and unpack(data, at, checksum) is not None
         ):
             return at
         at += 1

@@ -6,8 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from xxhash import xxh3_64_digest
-
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.log.record import (
     ERASED,
     FOLLOWED,
@@ -135,7 +134,7 @@ def scan_long(
     read: Callable[[int, int], bytes],
     size: int,
     start: int,
-    seed: int,
+    checksum: Checksum,
     position: int | None,
     window: int = WINDOW_BYTES,
 ) -> Scan:
@@ -153,7 +152,7 @@ def scan_long(
         if written := len(data.rstrip(b"\0")):
             behind = at + written
         before = None if position is None and not found.sequences else found.position
-        part = scan(data, 0, seed, before, found.open_damage)
+        part = scan(data, 0, checksum, before, found.open_damage)
         if part.end:
             found.append(part, at)
         is_last = at + len(data) >= size
@@ -169,7 +168,7 @@ def scan_long(
     return found
 
 
-def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool = False) -> Scan:
+def scan(data: bytes, start: int, checksum: Checksum, position: int | None, damaged: bool = False) -> Scan:
     """Read all good records.
 
     Args:
@@ -186,6 +185,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
     add_time = found.times.append
     add_subject = found.subjects.append
     view = memoryview(data)
+    digest, seed, _ = checksum
     size = len(data)
     time_ns = 0
     highest = position
@@ -199,7 +199,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
             if (
                 end <= size
                 and length >= OVERHEAD + subject_length
-                and data[end - HASH_SIZE : end] == xxh3_64_digest(view[at : end - HASH_SIZE], seed)
+                and data[end - HASH_SIZE : end] == digest(view[at : end - HASH_SIZE], seed)
             ):
                 if sequence >= FOLLOWED and sequence & _LINKS:
                     sequence = _note_links(found, sequence)
@@ -229,8 +229,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
                 at = end
                 found.end = end
                 continue
-        following = find_record(data, at + 1, seed, position)
-        if erased := _half_erased(data, at, following if following >= 0 else size, position, seed):
+        following = find_record(data, at + 1, checksum, position)
+        if erased := _half_erased(data, at, following if following >= 0 else size, position, checksum):
             found.half_erased += erased
             highest = max(highest, erased[-1])
         if following < 0:
@@ -262,7 +262,7 @@ def _are_messages(data: bytes, at: int, end: int, sequence: int) -> bool:
     return at == end
 
 
-def _half_erased(data: bytes, at: int, end: int, sequence: int, seed: int) -> list[int]:
+def _half_erased(data: bytes, at: int, end: int, sequence: int, checksum: Checksum) -> list[int]:
     """Return which messages were being erased, of those behind a sequence with whose records damaged bytes begin."""
     erased: list[int] = []
     while at + OVERHEAD <= end:
@@ -271,7 +271,7 @@ def _half_erased(data: bytes, at: int, end: int, sequence: int, seed: int) -> li
         sequence += 1
         if not OVERHEAD <= length <= end - at or marked & ~(_LINKS | ERASED) != sequence:
             break
-        if is_half_erased(data, at, length, seed):
+        if is_half_erased(data, at, length, checksum):
             erased.append(sequence)
         at += length
     return erased
@@ -290,9 +290,9 @@ def _note_links(found: Scan, sequence: int) -> int:
     return sequence & ~_LINKS
 
 
-def headers_in(data: bytes, seed: int, time_ns: int) -> list[tuple[int, int, bytes]]:
+def headers_in(data: bytes, checksum: Checksum, time_ns: int) -> list[tuple[int, int, bytes]]:
     """Sequence, time and header of the messages in these records that have one and are not older."""
-    found = scan(data, 0, seed, None)
+    found = scan(data, 0, checksum, None)
     return [
         (sequence, time, header)
         for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True)

@@ -17,7 +17,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block, DamagedBlockError, SpilledRows
 from jetlake.store.index.packed_rows import pack_live, unpack_live, unpack_sequences
 from jetlake.store.index.postings import Posted, Postings
-from jetlake.store.log.record import first_record, record_size, seed_of, unpack_message, unpack_run
+from jetlake.store.log.record import are_good, checksum_of, first_record, record_size, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import MessageColumns, StoredMessage
@@ -103,6 +103,7 @@ class Segment(Block):
     __slots__ = (
         "_postings",
         "birth_generation",
+        "checksum",
         "damaged_bytes",
         "dead_records",
         "digest",
@@ -124,7 +125,6 @@ class Segment(Block):
         "packed_sequences",
         "peeks",
         "pending",
-        "seed",
         "size",
         "tombstones",
         "verified",
@@ -137,7 +137,7 @@ class Segment(Block):
         self.file = LogFile(disk, folder, segment_name(number))
         self.key = key
         self.number = number
-        self.seed = seed_of(key, number)
+        self.checksum = checksum_of(disk.hashing, key, number)
         self.generation = 0
         self.explained = 0
         self.high_water = max(first - 1, 0)
@@ -278,7 +278,7 @@ class Segment(Block):
         start = self.size
         if start == 0:
             self.high_water = max(self.first - 1, 0)
-            data = self.header().pack() + data
+            data = self.header().pack(self.file.disk.hashing) + data
             self.file.create()
         self.file.write(data, start)
         if self.hasher is not None:
@@ -386,7 +386,7 @@ class Segment(Block):
         if offsets is None or offsets[1] > self.size:
             return None
         offset, end = offsets
-        message = unpack_message(first_record(self.file.read(end - offset, offset)), self.seed)
+        message = unpack_message(first_record(self.file.read(end - offset, offset)), self.checksum)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
 
     def load_run_columns(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> MessageColumns:
@@ -439,7 +439,7 @@ def _load_at(segment: Segment, offset: int, size: int) -> StoredMessage | None:
         data = segment.file.read(end - offset, offset)
     # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
     # what the record tells need not be fetched from columns that are far apart in memory.
-    return unpack_message(data, segment.seed)
+    return unpack_message(data, segment.checksum)
 
 
 def _load_span(
@@ -458,6 +458,10 @@ def _load_span(
         if len(offsets) == 1:
             raise
         return MessageColumns.of(_load_before_fault(segment, sequences, names))
+    # On a disk that authenticates, a segment's digest does not vouch for records, because it has no key.
+    is_trusted = not segment.checksum.is_keyed or segment.file.tail.has(offsets[0])
+    if not is_trusted and not are_good(data, base, offsets, sizes, segment.checksum):
+        raise DamagedBlockError(segment)
     return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
 
 
@@ -531,6 +535,10 @@ class Tail:
             self._size -= len(self._chunks[drop])
             drop += 1
         del self._chunks[:drop], self.offsets[:drop]
+
+    def has(self, start: int) -> bool:
+        """Return whether everything from an offset on is in memory."""
+        return bool(self.offsets) and start >= self.offsets[0]
 
     def find(self, start: int, end: int) -> tuple[bytes, int] | None:
         """Return bytes that hold those between two offsets, and where they begin; None when they are not in memory."""

@@ -76,7 +76,7 @@ class SegmentChecker:
         if not by_records and matches_digest(segment, data):
             return True
         segment.bring_back()
-        content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)
+        content = scan(data, HEADER_SIZE, segment.checksum, segment.first - 1)
         segment.damaged_bytes = content.damaged_bytes
         good = dict(zip(content.sequences, content.offsets, strict=True))
         damaged = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+
+from jetlake.store.files.checksum import Hashing
 
 __all__ = ["FORMAT_VERSION", "HEADER_SIZE", "SegmentHeader", "segment_name", "segment_number"]
 
@@ -16,6 +17,7 @@ _HASH = struct.Struct("<Q")
 HEADER_SIZE = _HEADER.size + _HASH.size
 
 _COMPACTED = 1
+_PURPOSE = b"segment header"
 _SUFFIX = ".seg"
 _NUMBER_MAX = (1 << 32) - 1
 
@@ -37,7 +39,7 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
     first_sequence: int
     high_water: int
 
-    def pack(self) -> bytes:
+    def pack(self, hashing: Hashing) -> bytes:
         """Return the bytes of the header."""
         flags = _COMPACTED if self.generation else 0
         body = _HEADER.pack(
@@ -50,7 +52,7 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
             self.first_sequence,
             self.high_water,
         )
-        return body + _HASH.pack(xxh3_64_intdigest(body))
+        return body + _HASH.pack(hashing.checksum(_PURPOSE).number(body))
 
     def at_generation(self, generation: int) -> SegmentHeader:
         """Return the same header for a rewritten file."""
@@ -63,14 +65,14 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
         return data[: len(start)] == start[: len(data)]
 
     @staticmethod
-    def unpack(data: bytes) -> SegmentHeader | None:
+    def unpack(data: bytes, hashing: Hashing) -> SegmentHeader | None:
         """Return the header, or None when these bytes are none of this version."""
         if len(data) < HEADER_SIZE:
             return None
         body = data[: _HEADER.size]
         magic, version, _, number, generation, key, first, high_water = _HEADER.unpack(body)
         stored = _HASH.unpack_from(data, _HEADER.size)[0]
-        if magic != _MAGIC or version != FORMAT_VERSION or stored != xxh3_64_intdigest(body):
+        if magic != _MAGIC or version != FORMAT_VERSION or stored != hashing.checksum(_PURPOSE).number(body):
             return None
         return SegmentHeader(number, generation, key, first, high_water)
 

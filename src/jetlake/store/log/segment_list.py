@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.checksum import Hashing
 from jetlake.store.files.disk import NO_ROOM, Disk
 from jetlake.store.sequence_ranges import Range
 
@@ -109,7 +109,7 @@ class SegmentList:
         except OSError as error:
             self.is_refused = not isinstance(error, FileNotFoundError)
             return None
-        if len(data) < _HEADER_SIZE or not _is_good(data, 0, _HEADER.size, 0):
+        if len(data) < _HEADER_SIZE or not _is_good(data, 0, _HEADER.size, 0, self._disk.hashing):
             return None
         magic, version, _, key = _HEADER.unpack_from(data)
         if (magic, version) != (_MAGIC, FORMAT_VERSION):
@@ -119,7 +119,7 @@ class SegmentList:
         lost: list[Range] = []
         torn: set[int] = set()
         offsets = range(_HEADER_SIZE, len(data), _ENTRY_SIZE)
-        good = [_is_good(data, offset, _ENTRY.size, key) for offset in offsets]
+        good = [_is_good(data, offset, _ENTRY.size, key, self._disk.hashing) for offset in offsets]
         count = good.index(False) if False in good else len(good)
         if any(good[count:]):
             return None
@@ -255,15 +255,17 @@ class SegmentList:
         entries = [_ENTRY.pack(number, _BEGUN, first, end) for number, first, end in segments]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         entries += [_ENTRY.pack(number, _TORN, 0, 0) for number, _, _ in segments if number in torn]
-        data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
+        data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0, self._disk.hashing)
+        data += self._sealed_entries(entries)
         # Complete after a power cut: it alone shows which segments were removed.
         replace_file(self._disk, self._path, data)
         self._name_is_safe = True
         return len(data)
 
     def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
-        key = self._key
-        return b"".join(_sealed(entry, offset + position * _ENTRY_SIZE, key) for position, entry in enumerate(entries))
+        key, hashing = self._key, self._disk.hashing
+        offsets = range(offset, offset + len(entries) * _ENTRY_SIZE, _ENTRY_SIZE)
+        return b"".join(_sealed(entry, at, key, hashing) for entry, at in zip(entries, offsets, strict=True))
 
     def drop(self) -> None:
         """Remove the file, unless it records losses; the next sync writes it again if the disk allows it."""
@@ -289,11 +291,12 @@ def _strike(number: int, segments: dict[int, int], ends: dict[int, int]) -> None
         ends.setdefault(number - 1, first - 1)
 
 
-def _sealed(body: bytes, offset: int, key: int) -> bytes:
+def _sealed(body: bytes, offset: int, key: int, hashing: Hashing) -> bytes:
     """Return a header or an entry with its hash, which depends on where it stands and on the stream's key."""
-    return body + _HASH.pack(xxh3_64_intdigest(body, (key + offset) % (1 << 64)))
+    checksum = hashing.checksum(b"segment list", (key + offset) % (1 << 64))
+    return body + _HASH.pack(checksum.number(body))
 
 
-def _is_good(data: bytes, offset: int, size: int, key: int) -> bool:
+def _is_good(data: bytes, offset: int, size: int, key: int, hashing: Hashing) -> bool:
     sealed = data[offset : offset + size + _HASH.size]
-    return sealed == _sealed(sealed[:size], offset, key)
+    return sealed == _sealed(sealed[:size], offset, key, hashing)

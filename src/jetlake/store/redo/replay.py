@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import StoreError
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.durability import MARK_NAME, Mark, MarkFile
-from jetlake.store.log.record import seed_of, unpack
+from jetlake.store.log.record import checksum_of, unpack
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment import table_of
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
@@ -185,7 +186,7 @@ def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
         return
     handle = disk.open(path)
     try:
-        header = SegmentHeader.unpack(disk.read(handle, HEADER_SIZE, 0))
+        header = SegmentHeader.unpack(disk.read(handle, HEADER_SIZE, 0), disk.hashing)
         if header is None or (header.key, header.number, header.generation) != (
             first.key,
             first.number,
@@ -205,10 +206,11 @@ def _replay_segment(disk: Disk, folder: Path, parts: list[RedoPart]) -> None:
             if (part.number, part.offset + len(part.data)) > mark.safe_end:
                 # Also what is there already: it is unknown whether that is safe.
                 # sometimes: the redo log is replayed
-                data = _merged(part, disk.read(handle, len(part.data), part.offset))
+                there = disk.read(handle, len(part.data), part.offset)
+                data = _merged(part, there, checksum_of(disk.hashing, part.key, part.number))
                 disk.write(handle, data, part.offset)
                 is_whole = is_whole and len(data) == len(part.data)
-                last = max(last, scan(data, 0, seed_of(part.key, part.number), 0).highest)
+                last = max(last, scan(data, 0, checksum_of(disk.hashing, part.key, part.number), 0).highest)
         disk.sync(handle)
     finally:
         disk.close(handle)
@@ -232,15 +234,14 @@ def _store_folder(disk: Disk, folder: Path, name: str) -> Path | None:
     return folder
 
 
-def _merged(part: RedoPart, there: bytes) -> bytes:
+def _merged(part: RedoPart, there: bytes, checksum: Checksum) -> bytes:
     """Return a part's records, replaced by the segment's own where these are good: some may have been erased since."""
     if there == part.data:
         return there
-    seed = seed_of(part.key, part.number)
     parts = []
     at = 0
-    while (record := unpack(part.data, at, seed)) is not None:
-        if (other := unpack(there, at, seed)) is None:
+    while (record := unpack(part.data, at, checksum)) is not None:
+        if (other := unpack(there, at, checksum)) is None:
             parts.append(part.data[at : record.end])
         elif other.end == record.end:
             parts.append(there[at : record.end])

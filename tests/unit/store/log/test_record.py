@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.log.record import pack_run, unpack_run
 from jetlake.store.message import StoredMessage
 
@@ -25,7 +26,7 @@ MESSAGES = st.lists(
 def unpacked(messages, picked):
     """Pack messages, and unpack those at the picked places out of a buffer that begins with the first of them."""
     times = [1_000 + 7 * place for place in range(len(messages))]
-    parts, sizes = pack_run(messages, 5, times, seed=3, room=10_000)
+    parts, sizes = pack_run(messages, 5, times, PLAIN_HASHING.checksum(b"record", 3), 10_000)
     offsets = [100 + sum(sizes[:place]) for place in range(len(sizes))]
     base = offsets[picked[0]]
     return unpack_run(

@@ -91,6 +91,11 @@ class FolderStorage:
             self.set_aside[account, ""] = str(error)
             self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
             return
+        if damaged := self.folder.damaged_lines(account):
+            self._report(
+                f"The list of the streams of account {account}, streams.list, was damaged in {damaged} lines: "
+                "if the folders of their streams are missing, that is not noticed"
+            )
         for name in sorted(vanished):
             self.set_aside[account, name] = "its folder is missing, although the stream was not deleted"
             self._report(

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
-from xxhash import xxh3_64_digest
 
 from jetlake.errors import DecodeError, StoreError
 from jetlake.model.encoding.codec import decode, encode
@@ -27,6 +26,7 @@ from jetlake.server.engine.storage.storage import (
     StreamStorage,
 )
 from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.files.folders import folder_name, folder_names
 from jetlake.store.files.own_files import format_names
 from jetlake.store.journal.consumer_journal import ConsumerJournal
@@ -170,7 +170,7 @@ class FolderStreamStorage(StreamStorage):
         if self._are_ids_expected:
             with self._ids_lock:
                 if self._are_ids_expected:
-                    self._folder.keep_file(_IDS, self._hashed(_NO_IDS))
+                    self._folder.keep_file(_IDS, self._checksum(_IDS).of(_NO_IDS) + _NO_IDS)
                     self._are_ids_expected = False
 
     def save_ids(self, ids: SavedIds) -> None:
@@ -211,17 +211,17 @@ class FolderStreamStorage(StreamStorage):
         except OSError:
             return None
         body = data[_CHECKSUM_BYTES:]
-        return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body, self._files.key) else b""
+        return body if data[:_CHECKSUM_BYTES] == self._checksum(name).of(body) else b""
 
-    def _hashed(self, body: bytes) -> bytes:
-        return xxh3_64_digest(body, self._files.key) + body
+    def _checksum(self, name: str) -> Checksum:
+        return self._folder.disk.hashing.checksum(name.encode(), self._files.key)
 
     def _save(self, name: str, body: bytes, *, durable: bool = True) -> None:
         path = self._folder.path / name
         self._folder.use()
         try:
             self._folder.make()
-            replace_file(self._folder.disk, path, self._hashed(body), durable=durable)
+            replace_file(self._folder.disk, path, self._checksum(name).of(body) + body, durable=durable)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
 

@@ -99,7 +99,7 @@ class Compressor:
             # Loaded here: most servers have no compressed stream.
             from jetlake.store.log.compressed_blocks import compress_in_steps
 
-            self._work = _Compression(segment, compress_in_steps(data, self.block_bytes))
+            self._work = _Compression(segment, compress_in_steps(data, self.block_bytes, segment.file.disk.hashing))
 
     def _advance(self, work: _Compression) -> None:
         segment = work.segment

@@ -96,9 +96,9 @@ class Rewrite:
         for start in range(0, len(ranges), 2 * _RECORDS_PER_STEP):
             end = start + 2 * _RECORDS_PER_STEP
             pairs = zip(ranges[start:end:2], ranges[start + 1 : end : 2], strict=True)
-            self._add([pack_tombstone(first, last, self._time_ns, segment.seed) for first, last in pairs])
+            self._add([pack_tombstone(first, last, self._time_ns, segment.checksum) for first, last in pairs])
             yield
-        self._parts[0] = segment.header().at_generation(segment.generation + 1).pack()
+        self._parts[0] = segment.header().at_generation(segment.generation + 1).pack(segment.file.disk.hashing)
         self._handle = segment.file.disk.open(self._aside, create=True)
         self.is_built = True
 
@@ -113,9 +113,9 @@ class Rewrite:
         records = compress(zip(self._offsets, self._sizes, strict=True), self._sizes)
         for offset, size in chain(records, [(len(data), 0)]):
             while 0 <= at < offset:
-                record = unpack(data, at, segment.seed)
+                record = unpack(data, at, segment.checksum)
                 if record is None:
-                    at = find_record(data, at + 1, segment.seed, segment.tombstones.high)
+                    at = find_record(data, at + 1, segment.checksum, segment.tombstones.high)
                     continue
                 at = record.end
                 if record.is_tombstone:
@@ -147,11 +147,11 @@ class Rewrite:
         for count, row in enumerate(compress(range(len(sizes)), self._live), 1):
             sequence = sequences[row]
             if sequence > before + 1:
-                tombstone = pack_tombstone(before + 1, sequence - 1, self._time_ns, segment.seed)
+                tombstone = pack_tombstone(before + 1, sequence - 1, self._time_ns, segment.checksum)
                 parts.append(tombstone)
                 at += len(tombstone)
             record = data[offsets[row] : offsets[row] + sizes[row]]
-            if not is_sound and unpack_message(record, segment.seed) is None:
+            if not is_sound and unpack_message(record, segment.checksum) is None:
                 raise DamagedBlockError(segment)
             parts.append(record)
             self._new_offsets.append(at)
@@ -163,7 +163,7 @@ class Rewrite:
                 parts = []
                 yield
         if self._last > before:
-            parts.append(pack_tombstone(before + 1, self._last, self._time_ns, segment.seed))
+            parts.append(pack_tombstone(before + 1, self._last, self._time_ns, segment.checksum))
         if parts:
             self._add(parts)
 

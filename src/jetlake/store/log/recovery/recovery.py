@@ -300,7 +300,7 @@ class _Recovery:
         if known.digest is None or known.hasher.intdigest() != known.digest:
             return None
         known.verified = True
-        content = scan(data, known.size, known.seed, self._findings.position)
+        content = scan(data, known.size, known.checksum, self._findings.position)
         if content.end > known.size:
             self._found.unsynced.append(known)
         known.hasher.update(data[known.size : content.end])
@@ -365,7 +365,7 @@ class _Recovery:
             return
         segment.hasher = None
         try:
-            self._disk.write(segment.file.open(), segment.header().pack(), 0)
+            self._disk.write(segment.file.open(), segment.header().pack(self._disk.hashing), 0)
         except OSError:
             # The mark knows the key as well.
             pass
@@ -374,11 +374,11 @@ class _Recovery:
         try:
             size = data_size(segment.file)
             if size > WINDOW_BYTES:
-                content = scan_long(segment.file.read_all, size, HEADER_SIZE, segment.seed, position)
+                content = scan_long(segment.file.read_all, size, HEADER_SIZE, segment.checksum, position)
                 segment.hasher = None
             else:
                 data = segment.file.read_all(size)
-                content = scan(data, HEADER_SIZE, segment.seed, position)
+                content = scan(data, HEADER_SIZE, segment.checksum, position)
         finally:
             segment.file.close()
         self._found.unsynced.append(segment)

@@ -113,7 +113,7 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
         table = table_of(disk, handle)
         size = table.size if table is not None else disk.size(handle)
         data = disk.read(handle, HEADER_SIZE, 0)
-        header = SegmentHeader.unpack(data)
+        header = SegmentHeader.unpack(data, disk.hashing)
         is_unwritten = header is None and _is_unwritten(disk, handle, size)
         return SegmentFile(number, name, size, header, table is None, is_unwritten)
     except OSError:

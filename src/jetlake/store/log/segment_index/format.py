@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.columns import column_bytes, column_parts, read_column
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import SpilledRows
 from jetlake.store.index.packed_rows import pack_live, pack_sequences
@@ -96,6 +96,10 @@ class Names:
         self.texts.append(b"".join(names))
 
 
+def _checksum(disk: Disk) -> Checksum:
+    return disk.hashing.checksum(b"segment index")
+
+
 def index_path(segment_path: Path) -> Path:
     """Return the path of a segment index."""
     return segment_path.with_suffix(".idx")
@@ -134,12 +138,14 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names, bloom: byt
         names: of the postings' subjects.
         bloom: the Bloom filter of the postings' subjects.
     """
+    checksum = _checksum(segment.file.disk)
     packed_sequences = yield from pack_sequences(segment.sequences, segment.first)
     columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
-    rows, rows_hash = yield from _pack_parts(part for column in columns for part in column_parts(column, _PART))
-    table, pages = yield from pack_postings(postings)
+    row_parts = (part for column in columns for part in column_parts(column, _PART))
+    rows, rows_hash = yield from _pack_parts(checksum, row_parts)
+    table, pages = yield from pack_postings(postings, checksum)
     numbers = (part for column in (postings.numbers, names.lengths) for part in column_parts(column, _PART))
-    texts, texts_hash = yield from _pack_parts(chain(numbers, names.texts))
+    texts, texts_hash = yield from _pack_parts(checksum, chain(numbers, names.texts))
     return IndexContent(
         segment.described(bloom),
         packed_sequences,
@@ -147,16 +153,16 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names, bloom: byt
         rows_hash,
         [table, *pages, *texts, _HASH.pack(texts_hash)],
         sum(map(len, pages)),
-        xxh3_64_intdigest(table),
+        checksum.number(table),
         len(names.lengths),
         postings.earlier is not None,
     )
 
 
-def _pack_parts(parts: Iterable[bytes]) -> Steps[tuple[list[bytes], int]]:
+def _pack_parts(checksum: Checksum, parts: Iterable[bytes]) -> Steps[tuple[list[bytes], int]]:
     """Return parts of about the same size that have the same bytes, and the hash of all of them."""
     packed: list[bytes] = []
-    hasher = xxh3_64()
+    hasher = checksum.hasher()
     waiting: list[bytes] = []
     size = 0
     for part in parts:
@@ -218,7 +224,7 @@ def write_index(disk: Disk, segment: Segment, content: IndexContent, last: int, 
     sizes = (len(live), len(packed_sequences), columns_size, content.pages_size)
     head = _HEAD.pack(*fields, *sizes, content.columns_hash, content.table_hash)
     head = b"".join((head, spilled.bloom, column_bytes(segment.tombstones.ranges), live, packed_sequences))
-    head += _HASH.pack(xxh3_64_intdigest(head))
+    head += _HASH.pack(_checksum(disk).number(head))
     path = index_path(segment.file.path)
     # A file that is written over is synced by some file systems there and then.
     disk.remove(path)
@@ -269,7 +275,7 @@ def read_head(disk: Disk, folder: Path, segment_name: str) -> IndexHead | None:
         disk.close(handle)
     if len(rest) < rest_size + _HASH.size:
         return None
-    if _HASH.unpack(rest[rest_size:])[0] != xxh3_64_intdigest(head + rest[:rest_size]):
+    if _HASH.unpack(rest[rest_size:])[0] != _checksum(disk).number(head + rest[:rest_size]):
         return None
     return _unpack_head(disk, segment_path, head, rest[:rest_size])
 
@@ -314,7 +320,7 @@ def read_columns(disk: Disk, path: Path, parts: IndexParts, rows: int) -> list[a
             data = disk.read(handle, parts.columns_size, parts.columns_at)
     except OSError:
         return None
-    if len(data) != _ROW_BYTES * rows or xxh3_64_intdigest(data) != parts.columns_hash:
+    if len(data) != _ROW_BYTES * rows or _checksum(disk).number(data) != parts.columns_hash:
         return None
     view = memoryview(data)
     return [
@@ -350,7 +356,7 @@ def read_postings(disk: Disk, path: Path, parts: IndexParts) -> Steps[Postings |
             return disk.read(handle, size, offset)
 
     try:
-        return (yield from PostingsPart(read, parts).read_all())
+        return (yield from PostingsPart(read, parts, _checksum(disk)).read_all())
     except OSError:
         return None
 
@@ -359,7 +365,7 @@ def find_posted(disk: Disk, path: Path, parts: IndexParts, number: int) -> Poste
     """Return the postings of one subject in a segment index; None when they are damaged."""
     try:
         with _opened(disk, path) as handle:
-            return PostingsPart(partial(disk.read, handle), parts).find(number)
+            return PostingsPart(partial(disk.read, handle), parts, _checksum(disk)).find(number)
     except OSError:
         return None
 
@@ -374,7 +380,7 @@ def read_names(disk: Disk, path: Path, parts: IndexParts) -> tuple[array[int], l
     except OSError:
         return None
     texts, digest = data[: -_HASH.size], data[-_HASH.size :]
-    if len(texts) < 8 * count or digest != _HASH.pack(xxh3_64_intdigest(texts)):
+    if len(texts) < 8 * count or digest != _HASH.pack(_checksum(disk).number(texts)):
         return None
     ends = accumulate(read_column("I", texts[4 * count : 8 * count]), initial=8 * count)
     return read_column("I", texts[: 4 * count]), [texts[start:end] for start, end in pairwise(ends)]

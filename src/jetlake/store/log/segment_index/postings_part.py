@@ -11,9 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from xxhash import xxh3_64_intdigest
-
 from jetlake.store.columns import column_bytes, column_parts, read_column
+from jetlake.store.files.checksum import Checksum
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.segment import IndexParts
 from jetlake.store.steps import Steps
@@ -39,7 +38,7 @@ def table_size(subject_count: int, pages_size: int) -> int:
     return 8 * -(-pages_size // PAGE) + 4 * -(-_directory_size(subject_count) // PAGE)
 
 
-def pack_postings(postings: Postings) -> Steps[tuple[bytes, list[bytes]]]:
+def pack_postings(postings: Postings, checksum: Checksum) -> Steps[tuple[bytes, list[bytes]]]:
     """Return the table and the pages of postings, those in parts."""
     numbers = postings.numbers + array("I", (_END,))
     hashes: array[int] = array("Q")
@@ -50,11 +49,11 @@ def pack_postings(postings: Postings) -> Steps[tuple[bytes, list[bytes]]]:
         end = len(data) // PAGE * PAGE
         if end:
             parts.append(data[:end])
-            hashes.extend(_hashes(parts[-1]))
+            hashes.extend(_hashes(parts[-1], checksum))
         rest = data[end:]
         yield
     parts.append(rest)
-    hashes.extend(_hashes(rest))
+    hashes.extend(_hashes(rest, checksum))
     return column_bytes(hashes) + column_bytes(numbers[::_ENTRIES_PER_PAGE]), parts
 
 
@@ -76,9 +75,9 @@ def _directory_size(subject_count: int) -> int:
     return _ENTRY * (subject_count + 1)
 
 
-def _hashes(pages: bytes) -> array[int]:
+def _hashes(pages: bytes, checksum: Checksum) -> array[int]:
     view = memoryview(pages)
-    return array("Q", [xxh3_64_intdigest(view[start : start + PAGE]) for start in range(0, len(pages), PAGE)])
+    return array("Q", [checksum.number(view[start : start + PAGE]) for start in range(0, len(pages), PAGE)])
 
 
 class PostingsPart:
@@ -87,10 +86,12 @@ class PostingsPart:
     Args:
         read: reads the file.
         parts: where the table begins, its hash, and how long the pages are.
+        checksum: of the table and of each page.
     """
 
-    def __init__(self, read: Read, parts: IndexParts) -> None:
+    def __init__(self, read: Read, parts: IndexParts, checksum: Checksum) -> None:
         self._read = read
+        self._checksum = checksum
         self._size = parts.subjects_size
         self._table_hash = parts.subjects_hash
         self._count = parts.subject_count
@@ -151,7 +152,7 @@ class PostingsPart:
         pages_ahead = min(PAGE * -(-_directory_size(self._count) // PAGE), self._size)
         data = self._read(size + (pages_ahead if pages_ahead <= _READ_AHEAD_MAX else 0), self._table_at)
         table, self._ahead = data[:size], data[size:]
-        if len(table) < size or xxh3_64_intdigest(table) != self._table_hash:
+        if len(table) < size or self._checksum.number(table) != self._table_hash:
             return False
         hashes_size = 8 * -(-self._size // PAGE)
         self._hashes = read_column("Q", table[:hashes_size])
@@ -167,6 +168,6 @@ class PostingsPart:
             data = self._ahead[begin:stop]
         else:
             data = self._read(stop - begin, self._pages_at + begin)
-        if start > end or _hashes(data) != self._hashes[first:last]:
+        if start > end or _hashes(data, self._checksum) != self._hashes[first:last]:
             return None
         return data[start - begin : end - begin]

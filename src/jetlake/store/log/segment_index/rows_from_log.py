@@ -23,7 +23,7 @@ def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
         OSError: the disk refused.
     """
     rows = len(segment.live)
-    content = scan(segment.file.read_all(segment.size), HEADER_SIZE, segment.seed, segment.first - 1)
+    content = scan(segment.file.read_all(segment.size), HEADER_SIZE, segment.checksum, segment.first - 1)
     sizes, numbers, offsets = (array("I", bytes(4 * rows)) for _ in range(3))
     times = array("q", bytes(8 * rows))
     for position, sequence in enumerate(content.sequences):

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xxhash import xxh3_64
-
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, SMALL_FILE_BYTES_MAX, read_file
 from jetlake.store.files.disk import Disk
@@ -38,6 +36,7 @@ _MAGIC = b"JLIX"
 _HEAD = struct.Struct("<4sHHQQqQQQIIII")
 _SEGMENT = struct.Struct("<IIQQQIIQQQQI")
 _SPILLED = struct.Struct("<QqqIIIIQQIIII")
+_PURPOSE = b"index"
 _HASH = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 _WRITE_BYTES = 1024 * 1024
@@ -91,7 +90,7 @@ class SnapshotWriter:
             snapshot.names[:],
             [column[:] for column in snapshot.totals],
         )
-        self._hasher = xxh3_64()
+        self._hasher = disk.hashing.checksum(_PURPOSE).hasher()
         self._offset = 0
         self._handle: int | None = None
 
@@ -275,8 +274,8 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
         return None
     magic, version, _, key, last_sequence, last_time_ns, lost_bytes, *spilled_counts = _HEAD.unpack_from(data)
     spilled_end, dead_high, segments, subjects, lost, spilled_subjects = spilled_counts
-    hasher = xxh3_64(memoryview(data)[: -_HASH.size])
-    if (magic, version) != (_MAGIC, FORMAT_VERSION) or _HASH.unpack(data[-8:])[0] != hasher.intdigest():
+    expected = disk.hashing.checksum(_PURPOSE).number(memoryview(data)[: -_HASH.size])
+    if (magic, version) != (_MAGIC, FORMAT_VERSION) or _HASH.unpack(data[-8:])[0] != expected:
         return None
     snapshot = IndexSnapshot()
     snapshot.key = key

@@ -4,8 +4,8 @@ from array import array
 from random import Random
 
 import pytest
-from xxhash import xxh3_64_intdigest
 
+from jetlake.store.files.checksum import PLAIN_HASHING
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.segment import IndexParts
 from jetlake.store.log.segment_index.postings_part import PostingsPart, pack_postings, table_size
@@ -23,21 +23,24 @@ def postings_of(subjects: int, sequences_max: int, seed: int) -> Postings:
     return postings
 
 
+CHECKSUM = PLAIN_HASHING.checksum(b"segment index")
+
+
 class File:
     """A file with postings, which remembers what was read of it."""
 
     def __init__(self, postings: Postings, *, counts_earlier: bool = True) -> None:
-        table, parts = finish(pack_postings(postings))
+        table, parts = finish(pack_postings(postings, CHECKSUM))
         self._pages = b"".join(parts)
         self.data = bytearray(bytes(AT) + table + self._pages + b"names")
         self.size = len(table) + len(self._pages)
         self.reads: list[int] = []
-        subjects = AT, len(self._pages), xxh3_64_intdigest(table), len(postings.numbers)
+        subjects = AT, len(self._pages), CHECKSUM.number(table), len(postings.numbers)
         self._parts = IndexParts(0, 0, 0, *subjects, counts_earlier)
         assert len(table) == table_size(len(postings.numbers), len(self._pages))
 
     def part(self) -> PostingsPart:
-        return PostingsPart(self._read, self._parts)
+        return PostingsPart(self._read, self._parts, CHECKSUM)
 
     def _read(self, size: int, offset: int) -> bytes:
         self.reads.append(size)
