@@ -152,7 +152,7 @@ class IcebergTable:
             partition_by: `date`, `hour` or a column's name.
 
         Raises:
-            ConfigError: the table is not one of ours, or is cut another way.
+            ConfigError: the table is not one of ours, is cut another way, or has the stream from another archive.
         """
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -176,8 +176,26 @@ class IcebergTable:
             )
         mine = f"{ARCHIVE}.{self.archive}"
         if mine not in claimed:
-            self.change(lambda change: change.set_properties({mine: stream}))
+            self._require_sole(table, stream)
+            table = self.change(lambda change: change.set_properties({mine: stream}))
+            try:
+                # Commits of properties alone do not conflict, so two archives may claim the stream at once.
+                self._require_sole(table, stream)
+            except ConfigError:
+                self.change(lambda change: change.remove_properties(mine))
+                raise
         return self.evolve(columns)
+
+    def _require_sole(self, table: Table, stream: str) -> None:
+        mine = f"{ARCHIVE}.{self.archive}"
+        if any(
+            key.startswith(f"{ARCHIVE}.") and key != mine and table.properties[key] == stream
+            for key in table.properties
+        ):
+            raise ConfigError(
+                f"table {self.address.name} has the messages of stream {stream} from another archive, and would have "
+                "them twice: continue that archive in its folder, or choose another table"
+            )
 
     def _create(self, columns: pa.Schema, partition_by: Sequence[str], stream: str) -> Table:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -346,7 +364,7 @@ class IcebergTable:
             build: adds to a transaction; returns False when nothing is left to do.
 
         Raises:
-            LakeError: it was refused too often.
+            LakeError: it was refused too often, or a file is gone.
         """
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
         from requests.exceptions import ConnectionError as CutOffError
@@ -359,8 +377,11 @@ class IcebergTable:
             # In this object alone: retries are made here, where the batch is looked for again.
             table.metadata.properties["commit.retry.num-retries"] = "0"
             change = table.transaction()
-            if not build(change, table):
-                return table
+            try:
+                if not build(change, table):
+                    return table
+            except FileNotFoundError as error:
+                raise LakeError(f"a file of table {self.address.name} is gone: {first_line(error)}") from None
             try:
                 change.commit_transaction()
                 return self.require()
@@ -405,6 +426,9 @@ class IcebergTable:
         target = f"{table.location().rstrip('/')}/{path}"
 
         def replace(change: Any, found: Table) -> bool:
+            # An attempt whose outcome was unknown may have been committed.
+            if target in {file.file_path for file in current_files(found)}:
+                return False
             with change.update_snapshot(snapshot_properties={COMPACTION: self.archive}).overwrite() as rewritten:
                 for file in group:
                     rewritten.delete_data_file(file)
@@ -415,7 +439,9 @@ class IcebergTable:
             self._commit(replace)
         except ValidationException:
             # Another writer has replaced or deleted one of these files meanwhile.
-            system.delete_file(f"{root}/{path}")
+            table = self.require()
+            if target not in named_files(table, table.metadata.snapshots):
+                system.delete_file(f"{root}/{path}")
             return 0
         return 1
 

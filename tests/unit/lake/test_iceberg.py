@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Transaction
 from sqlalchemy.exc import OperationalError
 
 from jetlake.errors import ConfigError, LakeError
 from jetlake.lake.catalogs import TableAddress
 from jetlake.lake.columns import file_schema, file_system, open_writer, small_types
-from jetlake.lake.iceberg import IcebergTable, Policy, is_part_of, named_files, plan_merges
+from jetlake.lake.iceberg import ARCHIVE, IcebergTable, Policy, current_files, is_part_of, named_files, plan_merges
 
 COLUMNS = pa.schema(
     [
@@ -42,7 +43,7 @@ def new(folder, archive, **options):
 
 def add(archived, batch, first, end, *, day=0, columns=COLUMNS):
     """Write the file of a batch and commit it."""
-    table = archived.create(columns, ["date"], "ORDERS")
+    table = archived.create(columns, ["date"], f"OF_{archived.archive}")
     path = written(archived, table, batch, first, end, day)
     return archived.append(batch, [path], first, end - 1)
 
@@ -89,6 +90,30 @@ def test_a_batch_is_committed_once(archived):
     (file,) = table.inspect.files().to_pylist()
     measured = {name for name, column in file["readable_metrics"].items() if column["lower_bound"] is not None}
     assert measured == {"stream", "sequence", "subject", "timestamp"}
+
+
+def test_a_stream_has_one_archive_in_a_table(archived, tmp_path, monkeypatch):
+    add(archived, 0, 1, 11)
+    second = new(tmp_path, "ARCHIVE2")
+    with pytest.raises(ConfigError, match="stream OF_ARCHIVE1 from another archive"):
+        second.create(COLUMNS, ["date"], "OF_ARCHIVE1")
+    # Nor when both claim it at once.
+    commit = Transaction.commit_transaction
+
+    def claimed_before(transaction):
+        monkeypatch.undo()
+        new(tmp_path, "ARCHIVE3").create(COLUMNS, ["date"], "B")
+        return commit(transaction)
+
+    monkeypatch.setattr(Transaction, "commit_transaction", claimed_before)
+    with pytest.raises(ConfigError, match="stream B from another archive"):
+        second.create(COLUMNS, ["date"], "B")
+    with pytest.raises(ConfigError, match="stream B from another archive"):
+        second.create(COLUMNS, ["date"], "B")
+    assert sorted(second.require().properties[key] for key in second.require().properties if ARCHIVE in key) == [
+        "B",
+        "OF_ARCHIVE1",
+    ]
 
 
 def test_another_writer_that_commits_in_between_is_kept(archived, tmp_path, monkeypatch):
@@ -316,3 +341,27 @@ def test_names_of_tables(tmp_path):
 def test_nothing_is_imported_before_it_is_used():
     program = "import sys, jetlake.lake.iceberg, jetlake.cli.commands.pipeline; print('pyiceberg' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+def test_a_merge_whose_outcome_is_unknown_loses_nothing(archived, monkeypatch):
+    for batch in range(3):
+        add(archived, batch, 10 * batch + 1, 10 * batch + 11)
+    commit = type(archived.catalog).commit_table
+
+    def cut_off(self, *arguments):
+        monkeypatch.undo()
+        commit(self, *arguments)
+        raise CommitStateUnknownException("504 Gateway Timeout")
+
+    monkeypatch.setattr(type(archived.catalog), "commit_table", cut_off)
+    archived.compact(1 << 30)
+    assert sequences(archived) == list(range(1, 31))
+    assert len(current_files(archived.require())) == 1
+
+
+def test_a_file_that_is_gone_before_it_is_committed_is_named(archived):
+    add(archived, 0, 1, 11)
+    path = written(archived, archived.require(), 1, 11, 21)
+    Path(path.removeprefix("file://")).unlink()
+    with pytest.raises(LakeError, match=r"a file of table lake\.orders is gone"):
+        archived.append(1, [path], 11, 20)
