@@ -61,7 +61,12 @@ def avro_reader(schema_json: str, reader_schema_json: str = "") -> Callable[[byt
 
     def decode(payload: bytes) -> Any:
         stream = io.BytesIO(payload)
-        value = read(stream, schema, reader_schema)
+        try:
+            value = read(stream, schema, reader_schema)
+        except EOFError:
+            raise ValueError(f"the payload ends before the record: it has {len(payload)} bytes") from None
+        except IndexError:
+            raise ValueError("the payload names a symbol of an enum, or a branch of a union, that is none") from None
         left = len(payload) - stream.tell()
         if left:
             raise ValueError(f"{left} bytes follow the record")

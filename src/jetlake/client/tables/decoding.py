@@ -217,9 +217,14 @@ def infer_json_type(payloads: pa.Array) -> pa.StructType:
         raise ConfigError(f"the payloads have no common type: {error}; pass a schema") from None
     except OverflowError:
         raise ConfigError("a number is beyond int64: pass a schema, with uint64 or double for its field") from None
+    except RecursionError:
+        raise ConfigError("a payload is nested too deeply to find its type: pass a schema") from None
     if not pa.types.is_struct(kind) or not kind.num_fields:
         raise ConfigError("no payload is a JSON object with fields: pass a schema, or read payloads as raw")
-    return _without_nulls(kind)
+    try:
+        return _without_nulls(kind)
+    except RecursionError:
+        raise ConfigError("a payload is nested too deeply to find its type: pass a schema") from None
 
 
 def _without_nulls(kind: pa.DataType) -> pa.DataType:

@@ -107,6 +107,9 @@ def _value(field: Any, value: Any) -> Any:
         return _values(value)
     if field.cpp_type == 4:
         return decimal.Decimal(value)
+    if field.type != _BYTES and isinstance(value, bytes):
+        # A text of proto2 may be anything.
+        raise ValueError(f"text {field.name} is not UTF-8")
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return known.name if known is not None else str(value)

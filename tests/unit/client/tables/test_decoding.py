@@ -1,9 +1,11 @@
 """JSON payloads whose type is found in them, and types that only Arrow has."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
-from jetlake.client.tables.decoding import JsonDecoder, infer_json_type
+from jetlake.client.tables.decoding import AvroDecoder, JsonDecoder, avro_type, infer_json_type
 from jetlake.errors import ConfigError
 
 
@@ -35,6 +37,11 @@ def test_types_that_only_arrow_has():
     )
     assert list(reasons) == [1, 2]
     assert values[0].as_py()["u"] == 255
+
+
+def test_a_payload_that_is_nested_too_deeply_is_told():
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        infer_json_type(payloads('{"a":' * 600 + "1" + "}" * 600))
 
 
 def test_a_number_beyond_all_types_that_are_found():
@@ -91,3 +98,17 @@ def test_a_number_that_would_become_infinite():
 def test_names_that_json_would_escape_are_refused(name):
     with pytest.raises(ConfigError, match=r"fields of value\.s cannot be read"):
         JsonDecoder(pa.struct([("s", pa.struct([(name, pa.int64())]))]))
+
+
+def test_what_is_wrong_with_a_record_of_avro():
+    kind = {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}
+    fields = [{"name": "a", "type": "double"}, {"name": "k", "type": ["null", kind]}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    number = bytes(8)
+    ends = [b"\x02", b"\x02\x08", b"\x08", b"\x00x", b"\x02\x02"]
+    bodies = [b"", *(number + end for end in ends)]
+    values, reasons = AvroDecoder(schema, avro_type(schema)).decode(pa.array(bodies, pa.binary()))
+    assert values.to_pylist() == [None] * 5 + [{"a": 0.0, "k": "OLD"}]
+    none = "the payload names a symbol of an enum, or a branch of a union, that is none"
+    short = "the payload ends before the record: it has {} bytes"
+    assert list(reasons.values()) == [short.format(0), short.format(9), none, none, "1 bytes follow the record"]

@@ -108,3 +108,14 @@ def test_messages_become_columns():
 def test_what_is_no_schema(schema, name, complaint):
     with pytest.raises(ConfigError, match=complaint):
         protobuf_type(schema, name)
+
+
+def test_a_text_of_proto2_that_is_no_text_makes_its_row_a_bad_one():
+    files = descriptor_pb2.FileDescriptorSet()
+    note = files.file.add(name="note.proto", syntax="proto2").message_type.add(name="Note")
+    note.field.add(name="text", number=1, type=F.TYPE_STRING, label=F.LABEL_OPTIONAL)
+    schema = files.SerializeToString()
+    decoder = ProtobufDecoder(schema, protobuf_type(schema))
+    values, reasons = decoder.decode(pa.array([b"\x0a\x01\xff", b"\x0a\x01x"], pa.binary()))
+    assert values.to_pylist() == [None, {"text": "x"}]
+    assert reasons == {0: "text text is not UTF-8"}
