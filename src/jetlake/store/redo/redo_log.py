@@ -97,6 +97,7 @@ class RedoLog:
         self._files: list[RedoFile] = []
         self._current: RedoFile | None = None
         self._retired: RedoFile | None = None  # until its checkpoint has succeeded
+        self._has_rest = False  # a failed `make` has perhaps left files without an entry
 
     @property
     def is_made(self) -> bool:
@@ -119,7 +120,7 @@ class RedoLog:
         Raises:
             OSError: the disk refused.
         """
-        if set(FILE_NAMES) & set(self._disk.names(self._folder)):
+        if not self._has_rest and set(FILE_NAMES) & set(self._disk.names(self._folder)):
             raise OSError(errno.EEXIST, "there is one that could not be replayed", str(self._folder / FILE_NAMES[0]))
         files: list[RedoFile] = []
         try:
@@ -136,9 +137,11 @@ class RedoLog:
         except OSError:
             for file in files:
                 self._disk.close(file.handle)
+            self._has_rest = True
             with suppress(OSError):
                 self._remove()
             raise
+        self._has_rest = False
         self._files = files
         self._current = files[0]  # Last: from here on the loop appends.
 

@@ -2,16 +2,18 @@
 
 import errno
 import os
+import struct
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.redo.redo_format import FIRST_ENTRY, find_entries, find_header
+from jetlake.store.redo.redo_format import FIRST_ENTRY, FORMAT_VERSION, find_entries, find_header
 from jetlake.store.redo.redo_log import FILE_BYTES, FILE_NAMES, RedoLog
 from jetlake.store.redo.replay import replay
 from jetlake.store.store_folder import StoreFolder
@@ -405,3 +407,34 @@ def test_a_crash_that_meets_the_files_made_or_removed_is_no_loss(disk, store, cu
         assert disk.names(ROOT) == ["A"]
     disk.cut_power()
     assert start(disk)[0] == []
+
+
+@pytest.mark.parametrize("name", FILE_NAMES)
+@pytest.mark.parametrize("place", [0, 512])
+def test_what_a_later_release_wrote_is_refused_and_stays_as_it_is(disk, store, log, name, place):
+    append(store)
+    commit(disk, log, store)
+    content = bytearray(disk.content(ROOT / name))
+    body = struct.pack("<4sHHQQ", b"JLRH", FORMAT_VERSION + 1, 1, 99, 7)
+    content[place : place + len(body) + 8] = body + struct.pack("<Q", xxh3_64_intdigest(body))
+    disk.put(ROOT / name, bytes(content))
+    before = {path: disk.content(path) for path in disk.files()}
+    with pytest.raises(StoreError, match=f"{name}.*it has version {FORMAT_VERSION + 1}.*start the release"):
+        replay(disk, ROOT, pytest.fail)
+    assert {path: disk.content(path) for path in disk.files()} == before
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_folder"])
+def test_a_redo_log_that_can_not_be_made_is_made_later(disk, operation):
+    disk.make_folder(ROOT)
+    disk.fault = refusing(errno.ENOSPC, operation)
+    log = RedoLog(disk, ROOT)
+    with pytest.raises(OSError, match="No space"):
+        log.make()
+    assert not log.is_made
+    assert not disk.open_handles()
+    disk.fault = None
+    log.make()
+    assert log.is_made and log.is_clean
+    log.close()
+    assert not disk.names(ROOT)
