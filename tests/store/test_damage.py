@@ -398,3 +398,32 @@ def test_a_long_gap_behind_tombstones_alone_takes_no_memory_and_hides_no_record(
     assert store.messages == 108
     damaged.flip(FIRST_SEGMENT, HEADER_SIZE + 2 * OVERHEAD)  # in the second tombstone
     assert sequences(open_store(damaged, 4096)) == expected
+
+
+@pytest.mark.parametrize("subjects", [(b"s.1",), (b"s.1", b"s.2"), (b"s.*",)])
+@pytest.mark.parametrize("asked_bytes", [1 << 30, 150])
+def test_a_filtered_read_passes_over_a_message_that_is_damaged_since_the_stop(
+    disk: FaultyDisk, subjects: tuple[bytes, ...], asked_bytes: int
+) -> None:
+    store = open_store(disk, segment_bytes=700)
+    fill(store, 40)
+    store.close()
+    damaged = record_offsets(disk)
+    content = bytearray(disk.content(FIRST_SEGMENT))
+    lost = [sequence for sequence in damaged if subjects[0] == b"s.*" or (sequence - 1) % 3 == 1][:2]
+    for sequence in lost:
+        start, end = damaged[sequence]
+        content[(start + end) // 2] ^= 1
+    disk.put(FIRST_SEGMENT, bytes(content))
+    store = open_store(disk, segment_bytes=700)
+    wanted = SubjectFilter(subjects)
+    numbers = {1, 2} if len(subjects) > 1 else {1} if subjects[0] == b"s.1" else {0, 1, 2}
+    found, start = [], 1
+    while start <= store.last_sequence:
+        run = store.read(start, wanted, 7, asked_bytes)
+        found += [message.sequence for message in run.messages]
+        assert run.next_sequence > start
+        start = run.next_sequence
+    expected = [sequence for sequence in range(1, 41) if (sequence - 1) % 3 in numbers and sequence not in lost]
+    assert found == expected
+    assert set(lost) <= set(store.lost)

@@ -65,3 +65,22 @@ async def test_a_server_that_reads_no_more_is_cut_off(clock, is_read):
     assert lost == [None]
     assert not [handle for handle in clock._scheduled if not handle.cancelled()]
     theirs.close()
+
+
+async def test_who_waits_for_a_full_socket_goes_on_when_the_server_reads(clock):
+    ours, theirs = socket.socketpair()
+    connection = SimpleNamespace(message_type=Message, receive=lambda frames: None, traffic=Traffic())
+    wire = WireProtocol(connection, lambda wire, error: None)
+    await clock.create_connection(lambda: wire, sock=ours)
+    wire.start()
+    wire.write(bytes(4 * 1024 * 1024))
+    waiting = [asyncio.create_task(wire.writable()) for _ in range(2)]
+    await clock.settle()
+    assert wire.is_congested and not any(task.done() for task in waiting)
+    received = 0
+    while received < 4 * 1024 * 1024:
+        received += len(theirs.recv(1024 * 1024))
+        await clock.settle()
+    assert not wire.is_congested and all(task.done() for task in waiting)
+    wire.close()
+    theirs.close()

@@ -1,13 +1,15 @@
 """The account of a range: only what the stream's leader counts as deleted may be missing."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jetlake.client.tables import range_reader
 from jetlake.client.tables.planning import ReadPartition
-from jetlake.client.tables.range_reader import RangeAccount
-from jetlake.errors import ProtocolError
+from jetlake.client.tables.range_reader import RangeAccount, read_range
+from jetlake.errors import ConnectionClosedError, ProtocolError
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 
 
@@ -37,3 +39,21 @@ def test_messages_that_the_leader_has_must_come():
     for came in (range(91, 101), range(1, 11), [1, 100]):
         with pytest.raises(ProtocolError, match="its leader counts only 5 deleted"):
             read(Account(deleted=5), came)
+
+
+def test_a_read_goes_on_behind_the_last_message_when_its_connection_breaks(monkeypatch):
+    begins = []
+
+    def read(connection, partition, options, first):
+        """Give two messages, and break."""
+        begins.append(first)
+        yield SimpleNamespace(sequence=np.array([first, first + 1]))
+        if first < 5:
+            raise ConnectionClosedError("broken")
+
+    monkeypatch.setitem(range_reader._READERS, "direct", read)
+    partition = ReadPartition("S", 1, 7, (), "direct", runs=((1, 6),))
+    link = SimpleNamespace(retry_for_s=60, lease=lambda: nullcontext())
+    messages = list(read_range(partition, SimpleNamespace(connection=link, fail_on_data_loss=True)))
+    assert [sequence for found in messages for sequence in found.sequence] == [1, 2, 3, 4, 5, 6]
+    assert begins == [1, 3, 5]
