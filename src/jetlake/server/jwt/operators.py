@@ -40,7 +40,6 @@ _VIOLATION = ("Authorization Violation", "Authentication Failure")
 _SECOND_NS = 1_000_000_000
 # A token is valid through its last second; timers run a little after that.
 _AFTER_NS = 1_000_000
-_ISSUES_KEPT = 100
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?", re.ASCII)
 
 
