@@ -118,28 +118,37 @@ def open_catalog(which: str | Path) -> Catalog:
     require_pyiceberg()
     from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
-    from sqlalchemy import NullPool, create_engine
 
     if isinstance(which, Path):
         which.parent.mkdir(parents=True, exist_ok=True)
         try:
-            catalog = SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
-            # A pool's connections would stay open until they are garbage-collected, of which Python 3.13 warns.
-            catalog.engine.dispose()
-            # Another process that reads or writes the file is waited for.
-            waiting = {"timeout": _LOCK_WAIT_S}
-            catalog.engine = create_engine(f"sqlite:///{which}", poolclass=NullPool, connect_args=waiting)
-            return catalog
+            return _without_pool(
+                SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
+            )
         except Exception as error:
             raise ConfigError(f"the catalog {which} can't be opened: {first_line(error)}") from None
     try:
-        return load_catalog(which, **_FILE_IO)
+        return _without_pool(load_catalog(which, **_FILE_IO))
     # pyiceberg, SQLAlchemy and the HTTP client each have errors of their own.
     except Exception as error:
         raise ConfigError(
             f"catalog {which!r} can't be opened: {first_line(error)}. Describe it in ~/.pyiceberg.yaml, or by "
             f"PYICEBERG_CATALOG__{which.upper()}__URI"
         ) from None
+
+
+def _without_pool(catalog: Catalog) -> Catalog:
+    """Return a catalog; one in a SQLite file waits for other processes, and has the file open only while it is used."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import NullPool, create_engine
+
+    if isinstance(catalog, SqlCatalog):
+        url = catalog.engine.url
+        if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+            # A pool's connections would stay open until they are garbage-collected, of which Python 3.13 warns.
+            catalog.engine.dispose()
+            catalog.engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_S})
+    return catalog
 
 
 def first_line(error: BaseException) -> str:
