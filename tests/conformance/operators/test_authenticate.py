@@ -178,6 +178,7 @@ async def test_failures_and_silence_are_refusals(tmp_path):
     started = []
 
     async def forever(request):
+        started.append(request.user)
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -205,7 +206,7 @@ async def test_failures_and_silence_are_refusals(tmp_path):
             wires.append(wire)
         gone = await Wire.open("127.0.0.1", server.port)
         await gone.send(b'CONNECT {"user":"silent"}\r\nPING\r\n')
-        await until(lambda: started)
+        await until(lambda: sorted(started) == ["blocks", "silent", "silent", "stubborn"])
         await gone.close()
         clock.advance(3)
         for wire in wires:
