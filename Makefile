@@ -100,6 +100,9 @@ docs: setup ## build the site with search into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "docs: build/site/index.html, and as plain text build/site/llms.txt and llms-full.txt"
 
+pages: setup ## run each page's programs in an environment of its own install line alone (PAGES=docs/start.md)
+	@$(BIN)/python -m tests.docs.run_pages $(PAGES)
+
 try-image: setup ## run the Dockerfile's instructions, and the image, without a container engine; as root on Linux
 	@$(BIN)/python tools/try_image.py
 

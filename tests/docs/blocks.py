@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,12 +40,24 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
-def save_and_run(path: Path, folder: Path) -> None:
+def requirements(path: Path) -> set[str]:
+    """What the page's install lines install: `jetlake[all]`, `pytest`. A comment in a program is no install line."""
+    text = path.read_text()
+    for block in blocks(path):
+        text = text.replace(block.code, "") if block.file else text
+    lines = re.findall(r"pip install ([^`\n#]+)", text)
+    words = {word for line in lines for word in shlex.split(line) if not word.startswith("-")}
+    # `.[all]` is the same in a clone.
+    return {re.sub(r"^\.(?=\[)", "jetlake", word) for word in words}
+
+
+def save_and_run(path: Path, folder: Path, environment: dict[str, str] | None = None) -> None:
     """Save the page's files into the folder and run its commands (`$ python publish.py`), both as they stand.
 
-    A command's output is the lines below it; `...` stands for anything.
+    A command's output is the lines below it; `...` stands for anything. Without an environment, `python` and the other
+    commands are those beside this interpreter.
     """
-    search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for block in blocks(path):
         if block.file:
             (folder / block.file).write_text(block.code)
@@ -54,7 +67,7 @@ def save_and_run(path: Path, folder: Path) -> None:
                 command,
                 shell=True,
                 cwd=folder,
-                env={**os.environ, "PATH": search_path},
+                env=environment or {**os.environ, "PATH": beside},
                 capture_output=True,
                 text=True,
                 timeout=560,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 import sys
 
 import pytest
 
-from tests.docs.blocks import ROOT, blocks, name, pages
+from tests.docs.blocks import blocks, name, pages, requirements
 
 # What has to be installed for an import; `jetlake[…]` names an extra. Modules of jetlake that need none are not listed.
 PACKAGES = {
@@ -37,9 +36,7 @@ PACKAGES = {
     "taskiq": "taskiq-nats",
     "taskiq_nats": "taskiq-nats",
 }
-GUIDES = [
-    path for path in pages() if path.is_relative_to(ROOT / "docs") and any(b.file.endswith(".py") for b in blocks(path))
-]
+GUIDES = [path for path in pages() if any(block.file.endswith(".py") for block in blocks(path))]
 
 
 def imported(code: str) -> set[str]:
@@ -63,6 +60,8 @@ def needed(path) -> set[str]:
             continue
         if re.search(r"\bServer\(|jetlake_server|jetlake_js|jetlake_client", block.code):
             wanted.add("jetlake[server]")
+        if re.search(r'"pipeline",|jetlake pipeline', block.code):
+            wanted.add("jetlake[spark]")
         if block.file.startswith("test_"):
             wanted.add("pytest")
         if "pytest.mark.asyncio" in block.code:
@@ -83,11 +82,10 @@ def needed(path) -> set[str]:
 def installed(path) -> set[str]:
     """What the page's install lines provide, one entry for each extra."""
     provided: set[str] = set()
-    for line in re.findall(r"pip install ([^`\n#]+)", path.read_text()):
-        for requirement in shlex.split(line):
-            base, _, extras = requirement.rstrip("]").partition("[")
-            provided.add(base)
-            provided.update(f"{base}[{extra}]" for extra in extras.split(",") if extra)
+    for requirement in requirements(path):
+        base, _, extras = requirement.rstrip("]").partition("[")
+        provided.add(base)
+        provided.update(f"{base}[{extra}]" for extra in extras.split(",") if extra)
     if "jetlake[all]" in provided:
         provided.update({"jetlake[server]", "jetlake[spark]", "jetlake[iceberg]", "jetlake[otel]"})
     return provided
