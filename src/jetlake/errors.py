@@ -3,62 +3,62 @@
 ::
 
     JetlakeError
-    ├── ProtocolError                 the peer broke the wire protocol (carries the `-ERR` text, if one is due)
-    ├── BadSubjectError (ValueError)  a subject or pattern that the operation cannot take
-    ├── BadHeaderError (ValueError)   a header block, key or value that cannot be read or written
-    ├── ConfigError (ValueError)      an option or a configuration file that makes no sense
-    ├── DecodeError (ValueError)      bytes that are not the JSON object they should be
-    ├── StoreError                    the disk did not do what the store asked of it
-    ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
-    ├── AlreadyAcknowledgedError      the message got another acknowledgement before, which is the one that counts
-    ├── TokenError (ValueError)       a token (JWT) that is malformed, forged, expired, or not understood
-    ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
+    ├── ProtocolError                 the peer violated the wire protocol (carries the `-ERR` text to send, if any)
+    ├── BadSubjectError (ValueError)  a subject or pattern that is not valid for the operation
+    ├── BadHeaderError (ValueError)   a header block, key or value that is not valid
+    ├── ConfigError (ValueError)      an option or a configuration file that is not valid
+    ├── DecodeError (ValueError)      bytes that are not the expected JSON
+    ├── StoreError                    a disk operation of the store failed
+    ├── NotJetStreamMessageError      the message has no JetStream reply subject and cannot be acknowledged
+    ├── AlreadyAcknowledgedError      the message was already acknowledged; the first acknowledgement counts
+    ├── TokenError (ValueError)       a token (JWT) that is malformed, forged, expired or not supported
+    ├── InvalidOptionError (ConfigError)  an option of the client that is not valid; nothing was sent
     ├── ClientConnectionError (ConnectionError)
-    │   ├── ConnectionClosedError     the connection is closed, by the program or for good
+    │   ├── ConnectionClosedError     the connection is closed, by the program or after its last attempt
     │   ├── DisconnectedError         the connection was lost while an answer was awaited
-    │   ├── NoServersError            no server could be reached; carries what each one said
+    │   ├── NoServersError            no server could be reached; carries the reason for each address
     │   ├── AuthorizationError        the server refused the credentials
-    │   ├── StaleConnectionError      server or client heard nothing for too long
-    │   └── OutboundBufferFullError   too much was written while there was no connection
-    ├── ServerError                   a complaint (`-ERR`) that the server sent
-    │   └── PermissionsError          the user may not publish or subscribe there
+    │   ├── StaleConnectionError      server or client received nothing for too long
+    │   └── OutboundBufferFullError   too many bytes were waiting for a connection
+    ├── ServerError                   an error (`-ERR`) that the server sent
+    │   └── PermissionsError          the user may not publish or subscribe to the subject
     ├── RequestTimeoutError (TimeoutError)
-    │   ├── ConnectTimeoutError       a server did not finish its greeting in time
+    │   ├── ConnectTimeoutError       a server did not complete the handshake in time
     │   ├── PublishTimeoutError       no stream acknowledged the message in time
     │   └── DrainTimeoutError         handlers did not finish in time
     ├── NoRespondersError             no service or stream answers on the subject
-    │   └── AckRefusedError           the consumer did not take an acknowledgement; carries the reason
-    │       └── StaleAckError         the message was delivered again since, and the consumer has strict acks
-    ├── ServiceError                  a service answers that a request failed; carries code, description and payload
-    ├── SlowSubscriberError           messages came faster than they were taken
+    │   └── AckRefusedError           the consumer refused an acknowledgement; carries the reason
+    │       └── StaleAckError         the message has been redelivered since, and the consumer has strict acks
+    ├── ServiceError                  a service returned an error; carries code, description and payload
+    ├── SlowSubscriberError           messages arrived faster than they were read
     ├── SubscriptionClosedError       the subscription ended
     ├── ConsumeError                  reading from a consumer ended
-    │   ├── ConsumerDeletedError      the consumer is gone
-    │   ├── HeartbeatMissedError      nothing was heard for too long
+    │   ├── ConsumerDeletedError      the consumer was deleted
+    │   ├── HeartbeatMissedError      neither a message nor a heartbeat arrived in time
     │   ├── PullStatusError           the server refused a pull; carries status and description
     │   ├── SequenceGapError          deliveries are missing; carries the expected and the received sequence
-    │   └── StreamReplacedError       the stream is not the one that the read began with
-    ├── ConsumerGroupError            a consumer group is not there, is different, or cannot be changed so
-    ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
-    ├── MigrationError                a stream can't be moved, or its copy is not equal; says why
-    ├── SchemaError                   a subject has no schema, or one that may not follow the one before
-    │   └── SchemaMismatchError       a payload does not fit the schema of its subject; carries version and reason
-    ├── BatchError                    a batch of messages is over, empty, or unknown to the server
-    ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
-    ├── PublishWindowError            messages of a publish window were not stored; carries one error each
-    ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
-    ├── LakeError                     a table of a lake is gone, or cannot be read or committed to; says what to do
+    │   └── StreamReplacedError       the stream was deleted and recreated during the read
+    ├── ConsumerGroupError            a consumer group does not exist, differs, or does not allow the change
+    ├── BackupError                   a backup or restore ended early, or a folder has no backup; says why
+    ├── MigrationError                a stream can't be moved, or its copy differs; says why
+    ├── SchemaError                   a subject has no schema, or the new one is not compatible
+    │   └── SchemaMismatchError       a payload does not match the schema of its subject; carries version and reason
+    ├── BatchError                    a batch has ended, is empty, or is not supported by the server
+    ├── ObjectError                   an object's content is damaged or incomplete, or a link is broken; says why
+    ├── PublishWindowError            messages of a publish window were not stored; carries an error for each
+    ├── SubscribeMismatchError        the existing consumer does not fit the subscription
+    ├── LakeError                     a table of a lake is missing, or cannot be read or committed to; says what to do
     ├── SparkError                    the Spark source or sink cannot continue; says what to do
-    │   ├── OffsetError               the checkpoint holds an offset that cannot be read
+    │   ├── OffsetError               the checkpoint contains an offset that cannot be read
     │   ├── DataLossError             messages were removed before they were read
-    │   │   └── StreamRecreatedError  the stream is not the one that the checkpoint speaks of
-    │   ├── UnsupportedStreamError    the stream or server does not allow to be read or written this way
-    │   ├── ConsumerHeldError         another query holds the durable consumer
-    │   ├── BadPayloadError           a payload is not what its format says
-    │   ├── BatchWrittenError         a batch comes again that was written, and was followed by others
+    │   │   └── StreamRecreatedError  the stream was deleted and recreated since the checkpoint was written
+    │   ├── UnsupportedStreamError    stream or server do not support this kind of read or write
+    │   ├── ConsumerHeldError         another query owns the durable consumer
+    │   ├── BadPayloadError           a payload does not match its format
+    │   ├── BatchWrittenError         a batch is repeated that was already written, and others after it
     │   └── RowPublishError           a row could not be published; names row, subject and the server's code
-    └── ApiError                      JetStream said no: code, err_code and description as on the wire
-        ├── BadRequestError           10003 the request contradicts itself
+    └── ApiError                      JetStream refused the request; code, err_code and description as on the wire
+        ├── BadRequestError           10003 the request is contradictory or incomplete
         ├── NotFoundError             the requested object does not exist
         │   ├── StreamNotFoundError   10059
         │   ├── ConsumerNotFoundError 10014
@@ -67,11 +67,11 @@
         │       └── ObjectNotFoundError  an object store has no such object
         ├── StreamNameInUseError      10058 the stream exists with another configuration
         ├── ConsumerNameInUseError    10013 the push consumer is bound to another subject in use
-        ├── ConsumerExistsError       10148 create asked for a new consumer
-        ├── ConsumerDoesNotExistError 10149 update asked for an existing consumer
-        ├── WrongLastSequenceError    10071, 10164 an expected-sequence header did not hold
-        │   ├── KeyExistsError        a bucket has that key already
-        │   └── ObjectExistsError     an object store has that object already
+        ├── ConsumerExistsError       10148 the consumer to create already exists
+        ├── ConsumerDoesNotExistError 10149 the consumer to update does not exist
+        ├── WrongLastSequenceError    10071, 10164 the last sequence is not the expected one
+        │   ├── KeyExistsError        the bucket already has this key
+        │   └── ObjectExistsError     the object store already has this object
         └── JetStreamNotEnabledError  10039, 10076 for the account, for the server
 """
 
@@ -161,7 +161,7 @@ __all__ = [
 
 
 class JetlakeError(Exception):
-    """The root: catching it catches everything the package raises on purpose."""
+    """The base class of all errors that the package raises on purpose."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
         # An exception is pickled as a call of its class with `args`, the arguments of `BaseException.__init__`: a text
@@ -184,7 +184,7 @@ class ProtocolError(JetlakeError):
 
     Args:
         reason: the violation, for logs and people.
-        text: what a server answers as `-ERR '<text>'`; None when it says nothing.
+        text: what a server answers as `-ERR '<text>'`; None for no answer.
         closes: whether the connection ends with it.
     """
 
@@ -212,18 +212,18 @@ class BadHeaderError(JetlakeError, ValueError):
 
 
 class ConfigError(JetlakeError, ValueError):
-    """An option or a configuration value that makes no sense; the message names it and says why."""
+    """An option or a configuration value that is not valid; the message names it and gives the reason."""
 
 
 class TokenError(JetlakeError, ValueError):
-    """A token (JWT) that is malformed, was not signed by whom it names, has expired, or says what is not understood."""
+    """A token (JWT) that is malformed, has a wrong signature, has expired, or contains something unsupported."""
 
 
 # The JetStream API
 
 
 class DecodeError(JetlakeError, ValueError):
-    """Bytes that are not the JSON they should be; the text reads well after `invalid JSON: `."""
+    """Bytes that are not the expected JSON; the text can follow `invalid JSON: `."""
 
 
 class NotJetStreamMessageError(JetlakeError, ValueError):
@@ -239,12 +239,12 @@ class NotJetStreamMessageError(JetlakeError, ValueError):
 
 
 class ApiError(JetlakeError):
-    """The answer of a JetStream server that refused; match on the subclass or on `err_code`.
+    """JetStream refused a request; match on the subclass or on `err_code`.
 
     Args:
         code: the HTTP-like status.
         err_code: the number in the error table.
-        description: the server's own sentence.
+        description: the server's text.
 
     Attributes:
         request: the refused request: an API call such as `STREAM.INFO.ORDERS`, or the subject of a message; or empty.
@@ -264,16 +264,16 @@ class ApiError(JetlakeError):
 
     @property
     def hint(self) -> str:
-        """What to do about it, where the description does not say; often empty."""
+        """What to do about it, if the description does not say so; often empty."""
         return HINTS.get(self.err_code, "")
 
 
 class BadRequestError(ApiError):
-    """The request contradicts itself or lacks what it needs (10003)."""
+    """The request is contradictory or incomplete (10003)."""
 
 
 class NotFoundError(ApiError):
-    """The stream, consumer or message that was asked for is not there."""
+    """The requested stream, consumer or message does not exist."""
 
 
 class StreamNotFoundError(NotFoundError):
@@ -285,7 +285,7 @@ class ConsumerNotFoundError(NotFoundError):
 
 
 class MessageNotFoundError(NotFoundError):
-    """The stream holds no such message (10037)."""
+    """The stream has no such message (10037)."""
 
 
 class KeyNotFoundError(MessageNotFoundError):
@@ -319,7 +319,7 @@ class ConsumerExistsError(ApiError):
 
 
 class ConsumerDoesNotExistError(ApiError):
-    """An update named a consumer that is not there (10149)."""
+    """The consumer to update does not exist (10149)."""
 
 
 class WrongLastSequenceError(ApiError):
@@ -327,19 +327,19 @@ class WrongLastSequenceError(ApiError):
 
 
 class KeyExistsError(WrongLastSequenceError):
-    """The bucket has that key already."""
+    """The bucket already has this key."""
 
     def __init__(self, bucket: str, key: str) -> None:
-        super().__init__(400, 10071, f"bucket {bucket!r} has the key {key!r} already")
+        super().__init__(400, 10071, f"bucket {bucket!r} already has the key {key!r}")
         self.bucket = bucket
         self.key = key
 
 
 class ObjectExistsError(WrongLastSequenceError):
-    """The object store has that object already."""
+    """The object store already has this object."""
 
     def __init__(self, bucket: str, name: str) -> None:
-        super().__init__(400, 10071, f"object store {bucket!r} has the object {name!r} already")
+        super().__init__(400, 10071, f"object store {bucket!r} already has the object {name!r}")
         self.bucket = bucket
         self.name = name
 
@@ -384,11 +384,11 @@ def api_error_of(code: int, err_code: int, description: str) -> ApiError:
 
 
 class StoreError(JetlakeError):
-    """The disk refused: it is full, read-only or failing. Messages stored before stay readable.
+    """A disk operation failed: the disk is full, read-only or failing. Stored messages stay readable.
 
     Args:
-        doing: what the store was about to do, such as `write to segment 3 of the stream`.
-        reason: what the disk said.
+        doing: what the store was doing, such as `write to segment 3 of the stream`.
+        reason: the reason that the disk gave.
         errno: the operating system's number, if it gave one.
     """
 
@@ -400,7 +400,7 @@ class StoreError(JetlakeError):
 
     @classmethod
     def of(cls, doing: str, error: OSError) -> StoreError:
-        """Return the store's form of an error of the operating system."""
+        """Return the error for an error of the operating system."""
         return cls(doing, (error.strerror or str(error)).lower(), errno=error.errno)
 
 
@@ -412,44 +412,44 @@ class InvalidOptionError(ConfigError):
 
 
 class ClientConnectionError(JetlakeError, ConnectionError):
-    """What goes wrong between the client and its servers."""
+    """An error of the connection between the client and its servers."""
 
 
 class ConnectionClosedError(ClientConnectionError):
-    """The connection is closed; make a new one."""
+    """The connection is closed; open a new one."""
 
 
 class DisconnectedError(ClientConnectionError):
-    """The connection was lost while an answer was awaited; whether the server acted on it is not known."""
+    """The connection was lost before the answer; it is not known whether the server handled the request."""
 
 
 class NoServersError(ClientConnectionError):
     """No server could be reached.
 
     Args:
-        attempts: what each server said, by its address.
+        attempts: the reason for each address.
     """
 
     def __init__(self, attempts: dict[str, str]) -> None:
         self.attempts = attempts
         told = "; ".join(f"{address}: {reason}" for address, reason in attempts.items())
-        super().__init__(f"no server could be reached ({told or 'none is left to try'})")
+        super().__init__(f"no server could be reached ({told or 'no address is left to try'})")
 
 
 class AuthorizationError(ClientConnectionError):
-    """The server refused the credentials, or asks for some and none were given."""
+    """The server refused the credentials, or requires some and none were given."""
 
 
 class StaleConnectionError(ClientConnectionError):
-    """The other side did not answer pings; the connection is given up."""
+    """The other side did not answer pings; the connection is closed."""
 
 
 class OutboundBufferFullError(ClientConnectionError):
-    """While there is no connection, writes are kept up to `pending_bytes_max`; this one did not fit."""
+    """Writes without a connection are kept up to `pending_bytes_max`; this one exceeds the limit."""
 
 
 class ServerError(JetlakeError):
-    """A complaint of the server that names no request; it reaches the connection's `on_error`."""
+    """An error of the server that refers to no request; it is passed to the connection's `on_error`."""
 
 
 class PermissionsError(ServerError):
@@ -457,15 +457,15 @@ class PermissionsError(ServerError):
 
 
 class RequestTimeoutError(JetlakeError, TimeoutError):
-    """No answer came in time."""
+    """No answer arrived in time."""
 
 
 class ConnectTimeoutError(RequestTimeoutError):
-    """A server did not finish its greeting in time."""
+    """A server did not complete the handshake in time."""
 
 
 class PublishTimeoutError(RequestTimeoutError):
-    """No stream acknowledged the message in time; it may be stored all the same."""
+    """No stream acknowledged the message in time; it may still be stored."""
 
 
 class DrainTimeoutError(RequestTimeoutError):
@@ -481,15 +481,15 @@ class NoRespondersError(JetlakeError):
 
 
 class AlreadyAcknowledgedError(JetlakeError):
-    """The message got another acknowledgement before: the server ignores all but the first."""
+    """The message was already acknowledged: the server ignores all but the first acknowledgement."""
 
 
 class AckRefusedError(NoRespondersError):
-    """The consumer did not take an acknowledgement: the message is delivered again, unless it was settled otherwise.
+    """The consumer refused an acknowledgement: the message is redelivered, unless it was acknowledged otherwise.
 
     Args:
         subject: the message's ack subject.
-        reason: what the server says.
+        reason: the server's text.
     """
 
     def __init__(self, subject: str, reason: str) -> None:
@@ -499,16 +499,16 @@ class AckRefusedError(NoRespondersError):
 
 
 class StaleAckError(AckRefusedError):
-    """The message was delivered again since: with strict acks, only the later delivery can be acknowledged."""
+    """The message has been redelivered: with strict acks, only the later delivery can be acknowledged."""
 
 
 class ServiceError(JetlakeError):
-    """A request to a service failed: raised by a handler to answer so, and to the caller who gets such an answer.
+    """A request to a service failed: raised by a handler to send an error, and raised to the caller who receives it.
 
     Args:
         code: a number, like HTTP's.
         description: what went wrong, in one line.
-        payload: more about it.
+        payload: further details.
     """
 
     def __init__(self, code: int, description: str, payload: bytes = b"") -> None:
@@ -519,10 +519,10 @@ class ServiceError(JetlakeError):
 
 
 class SlowSubscriberError(JetlakeError):
-    """A subscription's limit was reached because messages came faster than they were taken.
+    """A subscription's limit was reached because messages arrived faster than they were read.
 
     Args:
-        subject: what is subscribed.
+        subject: the subject of the subscription.
         dropped: how many messages this subscription has dropped so far.
     """
 
@@ -541,7 +541,7 @@ class ConsumeError(JetlakeError):
 
 
 class ConsumerDeletedError(ConsumeError):
-    """The consumer (or its stream) was deleted while it was read."""
+    """The consumer (or its stream) was deleted during the read."""
 
     def __init__(self, stream: str, consumer: str) -> None:
         super().__init__(f"consumer {consumer!r} of stream {stream!r} was deleted; create it again to continue")
@@ -550,14 +550,14 @@ class ConsumerDeletedError(ConsumeError):
 
 
 class HeartbeatMissedError(ConsumeError):
-    """Neither a message nor a heartbeat came for longer than the server had promised.
+    """Neither a message nor a heartbeat arrived in the time that the server had promised.
 
     The connection and the consumer answer, and the consumer keeps its position.
     """
 
     def __init__(self, silent_s: float) -> None:
         super().__init__(
-            f"no message and no heartbeat for {silent_s:g} s; the server or the network stalls, read again to continue"
+            f"no message and no heartbeat for {silent_s:g} s; server or network are stalled; read again to continue"
         )
         self.silent_s = silent_s
 
@@ -567,7 +567,7 @@ class PullStatusError(ConsumeError):
 
     Args:
         status: the number, such as 409.
-        description: the server's words.
+        description: the server's text.
     """
 
     def __init__(self, status: int, description: str) -> None:
@@ -587,7 +587,7 @@ class SequenceGapError(ConsumeError):
 
 
 class StreamReplacedError(ConsumeError):
-    """The stream was deleted and created again, or lost its end, while it was read: its sequences mean other messages.
+    """The stream was recreated, or lost its end, during the read: its sequences refer to other messages.
 
     Args:
         stream: its name.
@@ -596,23 +596,23 @@ class StreamReplacedError(ConsumeError):
 
     def __init__(self, stream: str, last_read: int) -> None:
         super().__init__(
-            f"stream {stream!r} is another one since this read began (it had come to sequence {last_read}); "
-            "begin a new read to have what it holds now"
+            f"stream {stream!r} was replaced during this read (last sequence read: {last_read}); "
+            "start a new read for its present messages"
         )
         self.stream = stream
         self.last_read = last_read
 
 
 class ConsumerGroupError(JetlakeError):
-    """A consumer group is not there, is different, or cannot be changed so."""
+    """A consumer group does not exist, differs, or does not allow the change."""
 
 
 class BackupError(JetlakeError):
-    """A backup or restore that ended before its archive was complete, or a folder that holds no backup."""
+    """A backup or restore that ended before its archive was complete, or a folder without a backup."""
 
 
 class MigrationError(JetlakeError):
-    """A stream that can't be moved to another server, or a copy that is not equal to it."""
+    """A stream that can't be moved to another server, or a copy that differs from it."""
 
 
 class SchemaError(JetlakeError, ValueError):
@@ -620,12 +620,12 @@ class SchemaError(JetlakeError, ValueError):
 
 
 class SchemaMismatchError(SchemaError):
-    """A payload does not fit the schema of its subject; nothing was sent.
+    """A payload does not match the schema of its subject; nothing was sent.
 
     Args:
         subject: the message's subject.
         version: the version of the schema.
-        reason: what does not fit.
+        reason: what does not match.
     """
 
     def __init__(self, subject: str, version: int, reason: str) -> None:
@@ -636,19 +636,19 @@ class SchemaMismatchError(SchemaError):
 
 
 class BatchError(JetlakeError):
-    """A batch of messages cannot continue: it is over, has no messages, or the server knows no such batches."""
+    """A batch of messages cannot continue: it has ended, is empty, or the server does not support batches."""
 
 
 class ObjectError(JetlakeError):
-    """An object whose content is damaged, incomplete or replaced while it was read, or a link that leads nowhere."""
+    """An object whose content is damaged, incomplete or was replaced during the read, or a broken link."""
 
 
 class PublishWindowError(JetlakeError):
     """Some messages of a publish window were not acknowledged.
 
     Args:
-        failures: subject and error of each, in the order in which they were found out.
-        positions: where each stood among the messages of one `publish_many`, from 0 on; empty for others.
+        failures: subject and error of each, in the order in which they failed.
+        positions: the position of each in the messages of one `publish_many`, from 0; empty for other calls.
     """
 
     def __init__(self, failures: list[tuple[str, Exception]], positions: Sequence[int] = ()) -> None:
@@ -660,14 +660,14 @@ class PublishWindowError(JetlakeError):
 
 
 class SubscribeMismatchError(JetlakeError):
-    """The consumer that exists cannot serve this subscription; the message says which part differs."""
+    """The existing consumer does not fit this subscription; the message says what differs."""
 
 
 # Spark
 
 
 class LakeError(JetlakeError):
-    """A table of a lake is gone, was changed, or cannot be read or committed to; the message says what to do."""
+    """A table of a lake is missing, was changed, or cannot be read or committed to; the message says what to do."""
 
 
 class SparkError(JetlakeError):
@@ -675,23 +675,23 @@ class SparkError(JetlakeError):
 
 
 class OffsetError(SparkError):
-    """The checkpoint holds an offset of a newer release, or something that is none."""
+    """The checkpoint contains an offset of a newer release, or something that is not an offset."""
 
 
 class DataLossError(SparkError):
-    """Messages that the query had not read yet are gone from the stream."""
+    """Messages were removed from the stream before the query read them."""
 
 
 class StreamRecreatedError(DataLossError):
-    """The stream was deleted and created again since the checkpoint was written: its sequences mean other messages."""
+    """The stream was recreated since the checkpoint was written: its sequences refer to other messages."""
 
 
 class UnsupportedStreamError(SparkError):
-    """The stream's configuration, the server's version or the permissions do not allow this way of reading it."""
+    """The stream's configuration, the server's version or the permissions do not allow this read or write."""
 
 
 class ConsumerHeldError(SparkError):
-    """The durable consumer that would hold the query's place belongs to another query."""
+    """The durable consumer for the query's position belongs to another query."""
 
 
 class BadPayloadError(SparkError):
@@ -699,7 +699,7 @@ class BadPayloadError(SparkError):
 
 
 class BatchWrittenError(SparkError):
-    """A batch of a streaming query comes again that the sink has written, or begun to write, with other rows."""
+    """A batch is repeated that the sink has already written, or has started to write with other rows."""
 
 
 class RowPublishError(SparkError):
@@ -707,9 +707,9 @@ class RowPublishError(SparkError):
 
     Args:
         row: number of the row in its partition, from 0.
-        subject: where it was to be published.
-        reason: the server's words.
-        err_code: the server's code, 0 when it sent none.
+        subject: the subject of the row.
+        reason: the server's text.
+        err_code: the server's code, or 0.
     """
 
     def __init__(self, row: int, subject: str, reason: str, err_code: int = 0) -> None:

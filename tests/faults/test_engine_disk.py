@@ -182,7 +182,7 @@ def test_a_failed_sync_is_reported_once_and_names_its_owner(world, path):
         world.settle()
     owner = "stream S of account $G" if path == "/S/msgs/" else "consumer all of stream S of account $G"
     assert len(reports) == 1
-    assert reports[0].startswith(f"JetStream - the disk refuses {owner}, which is tried again: cannot make")
+    assert reports[0].startswith(f"JetStream - cannot write {owner} to disk; retrying: cannot make")
     assert reports[0].endswith(": as asked")
     (told,) = world.engine.disk_failures()
     assert told.startswith(f"{owner}: ")
@@ -216,7 +216,7 @@ def test_a_disk_that_fails_at_the_start_is_reported(world):
     world.engine = Engine(world.clock, EngineOptions(), storage)
     world.engine.report = reports.append
     world.engine.enable(Account("$G"))
-    assert any(report.startswith("JetStream - the disk refuses stream S of account $G") for report in reports)
+    assert any(report.startswith("JetStream - cannot write stream S of account $G to disk") for report in reports)
 
 
 def test_a_full_disk_refuses_and_recovers_when_there_is_room(world):

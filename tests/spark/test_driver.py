@@ -628,7 +628,7 @@ def test_at_least_once_with_other_subjects_than_the_consumers(server, admin, str
     config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "filter_subject": f"{stream}.a"}
     admin.api(f"CONSUMER.CREATE.{stream}.c", {"stream_name": stream, "config": config})
     options = {"guarantee": "atLeastOnce", "consumer": "c"}
-    with pytest.raises(ConsumerHeldError, match=rf"hands out {stream}\.a, not {stream}\.b"):
+    with pytest.raises(ConsumerHeldError, match=rf"delivers {stream}\.a, not {stream}\.b"):
         Query(server, stream, subjects=f"{stream}.b", **options).plan()
     assert Query(server, stream, subjects=f"{stream}.a", **options).batch() == []
     assert Query(server, stream, **options).batch() == []
@@ -677,7 +677,7 @@ def test_a_query_that_runs_while_another_takes_over_stops(server, admin, stream,
     taker = Query(server, stream, consumerTakeover="true")
     assert taker.batch() == [1, 2, 3]
     # The first one's batch is done, and it would release it.
-    with pytest.raises(ConsumerHeldError, match=r"taken consumer .* over"):
+    with pytest.raises(ConsumerHeldError, match=r"taken over consumer "):
         first.plan()
     assert admin.state(stream)["messages"] == 3
     admin.fill(stream, 2)
@@ -694,7 +694,7 @@ def test_a_batch_that_was_planned_before_a_takeover_is_not_read(server, admin, s
     admin.fill(stream, 2)
     end = first.plan()
     assert Query(server, stream, consumerTakeover="true").batch() == [4, 5]
-    with pytest.raises(ConsumerHeldError, match=r"taken consumer .* over"):
+    with pytest.raises(ConsumerHeldError, match=r"taken over consumer "):
         first.read(end)
 
 
@@ -723,7 +723,7 @@ def test_a_foreign_consumer_is_not_touched(server, admin, stream):
     queue(admin, stream, "interest")
     config = {"name": "worker", "durable_name": "worker", "ack_policy": "explicit"}
     admin.api(f"CONSUMER.CREATE.{stream}.worker", {"stream_name": stream, "config": config})
-    with pytest.raises(ConsumerHeldError, match="was not made by a Spark query"):
+    with pytest.raises(ConsumerHeldError, match="was not created by a Spark query"):
         Query(server, stream, consumer="worker").plan()
 
 

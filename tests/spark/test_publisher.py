@@ -281,7 +281,7 @@ def test_a_ledger_that_cannot_be_written(server, admin, stream):
     admin.create_stream(f"KV_full{stream}", subjects=[f"$KV.full{stream}.>"], max_msgs=1, discard="new")
     ledger = Ledger(options(server, ledger=f"full{stream}"))
     ledger.add_batch("query", 1)
-    with pytest.raises(UnsupportedStreamError, match=r"could not be noted.*ledger=none"):
+    with pytest.raises(UnsupportedStreamError, match=r"could not be written.*ledger=none"):
         ledger.add_batch("query", 2)
 
 

@@ -186,7 +186,7 @@ def test_a_batch_that_is_cut_into_other_tasks_is_not_written_twice(admin, stream
         with pytest.raises(RuntimeError, match="dies"):
             query.attempt(slices(100, before), dies_in=dies_in)
     stored = numbers(admin, stream)
-    with pytest.raises(BatchWrittenError, match=r"cut into other tasks.*changedBatch"):
+    with pytest.raises(BatchWrittenError, match=r"split into other tasks.*changedBatch"):
         query.attempt(slices(100, after))
     assert numbers(admin, stream) == stored
     # As it was cut first, it is written to its end.
@@ -247,7 +247,7 @@ def test_a_batch_that_is_planned_anew_with_fewer_tasks_is_refused_before_it_coun
     """The rows that are missing would come again in a later batch."""
     query.attempt([list(range(10)), list(range(10, 20))])
     for tasks in ([list(range(10))], [list(range(10)), []]):
-        with pytest.raises(BatchWrittenError, match="rows of its task 1, which brings none now"):
+        with pytest.raises(BatchWrittenError, match="rows of its task 1, which has none now"):
             query.attempt(tasks)
     query.attempt([list(range(10)), list(range(10, 20))])
     assert numbers(admin, stream) == list(range(20))
@@ -278,7 +278,7 @@ def test_a_batch_write_with_a_name_that_is_cut_into_other_tasks(server, admin, s
         sink.commit(written)
 
     run(slices(100, 2))
-    with pytest.raises(BatchWrittenError, match="cut into other tasks"):
+    with pytest.raises(BatchWrittenError, match="split into other tasks"):
         run(slices(100, 3))
     forget_ids(admin, stream)
     run(slices(100, 2))

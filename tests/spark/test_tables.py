@@ -51,7 +51,7 @@ def test_a_table_is_created_written_read_and_followed(spark, server, admin, stre
 def test_a_table_without_its_options_is_not_written_to_the_default_server(spark, server, stream, columns):
     before, after = (columns, "") if columns.startswith("(") else ("", columns)
     options = f"(servers '{server.url}', stream '{stream}')"
-    with pytest.raises(Exception, match="none of the options servers, stream and subject says where to write"):
+    with pytest.raises(Exception, match="options servers, stream and subject are all missing"):
         try:
             spark.sql(f"CREATE TABLE {stream} {before} USING jetstream OPTIONS {options} {after}")
             spark.sql(f"INSERT INTO {stream} VALUES ('x.1', binary(''))")
@@ -62,7 +62,7 @@ def test_a_table_without_its_options_is_not_written_to_the_default_server(spark,
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("stream 'S', `auth.password` 'hunter2', `auth.user` 'me'", "does not belong into a table"),
+        ("stream 'S', `auth.password` 'hunter2', `auth.user` 'me'", "is not allowed in a table"),
         ("stream 'S', startingPositon 'latest'", "did you mean startingPosition"),
         ("subjects 'a'", "option stream is missing"),
     ],

@@ -26,7 +26,7 @@ class Message(AsyncMessage, gc=False, eq=False):
         Raises:
             RequestTimeoutError: no answer came; call it again, or expect the message again.
             NoRespondersError: the consumer is gone or takes no acknowledgements.
-            StaleAckError: the message was delivered again since, and the consumer has strict acks.
+            StaleAckError: the message has been redelivered since, and the consumer has strict acks.
             AckRefusedError: the server could not store it; says why.
             AlreadyAcknowledgedError: `nak` or `term` was called before, and is what counts.
         """

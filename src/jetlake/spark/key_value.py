@@ -100,8 +100,8 @@ class KeyValue:
                 return False
             except (ApiError, PermissionsError, NoRespondersError) as error:
                 raise UnsupportedStreamError(
-                    f"{key} could not be noted in the key-value bucket {self.bucket} ({error}): allow it, name another "
-                    "bucket with option ledger, or do without by ledger=none"
+                    f"{key} could not be written to the key-value bucket {self.bucket} ({error}): grant the "
+                    "permission, name another bucket with option ledger, or set ledger=none to do without"
                 ) from error
 
         return ask(self._settings, write)

@@ -43,7 +43,7 @@ async def test_keys(prices):
     assert "PRICES > coffee.black revision 3 created " in await prices.run("kv get PRICES coffee.black")
     entry = await prices.json("kv get PRICES tea")
     assert (b64decode(entry["value"]), entry["revision"], entry["operation"]) == (b"43", 2, "put")
-    assert "has the key 'tea' already" in await prices.run("kv create PRICES tea 1", status=EXIT_FAILED)
+    assert "already has the key 'tea'" in await prices.run("kv create PRICES tea 1", status=EXIT_FAILED)
     assert "not at revision 1" in await prices.run("kv update PRICES tea 1 1", status=EXIT_FAILED)
     assert (await prices.json("kv update PRICES tea 44 2"))["revision"] == 4
     assert sorted(await prices.json("kv ls PRICES")) == ["coffee.black", "tea"]

@@ -123,7 +123,7 @@ def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_pat
     admin.create_stream("A")
     admin.fill("A", 5)
     for _ in range(2):
-        with pytest.raises(SparkError, match="only continue with the stream that it holds"):
+        with pytest.raises(SparkError, match="only continue with its own stream"):
             run_on(server, Archive("A", lake), source={"failOnDataLoss": "false"})
     assert spark.read.parquet(lake).count() == 10
     FileSystem(spark, lake).delete("_jetlake/checkpoint")
@@ -131,7 +131,7 @@ def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_pat
         run_on(server, Archive("A", lake))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds other files"):
+    with pytest.raises(ConfigError, match="contains other files"):
         run_on(server, Archive("A", str(tmp_path / "other")))
 
 
@@ -156,7 +156,7 @@ def test_a_folder_has_one_writer_and_says_who_it_is(spark, server_of, run_on, tm
     # A lock that a full disk or a power cut left empty counts for as long as any other one that nobody refreshes.
     half = lake / "_jetlake" / "lock.json"
     half.write_text("")
-    with pytest.raises(ConfigError, match="somebody who just began"):
+    with pytest.raises(ConfigError, match="a process that has just started"):
         run_on(server, Archive("A", str(lake)))
     os.utime(half, (0, 0))
     run_on(server, Archive("A", str(lake)))
@@ -189,7 +189,7 @@ def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_pa
     with pytest.raises(SparkError) as caught:
         run_on(own_server, verify)
     said = "1 missing (sequence 7); 1 twice (sequence 12); 1 different (sequence 9)"
-    assert str(caught.value).endswith(f"is not as stream A: {said}")
+    assert str(caught.value).endswith(f"differs from stream A: {said}")
     # Rows that no batch has brought: another stream's, before the first and behind the last message, and one of a
     # message that never was.
     invented = [

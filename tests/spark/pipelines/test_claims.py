@@ -56,7 +56,7 @@ def test_a_folder_and_a_checkpoint_serve_one_pipeline(spark, orders, run_on, tmp
         run_on(orders, SqlReset(into_lake.spec, "orders-parquet"))
     assert rows(lake) == 10
     # At the end of another one's checkpoint there is nothing left to read.
-    with pytest.raises(ConfigError, match=r"check is of archive ORDERS \w+, not of archive ORDERS \w+"):
+    with pytest.raises(ConfigError, match=r"check belongs to archive ORDERS \w+, not to archive ORDERS \w+"):
         run_on(orders, Archive("ORDERS", str(tmp_path / "second")), checkpoint=check)
     run_on(orders, Archive("ORDERS", str(tmp_path / "second")))
     assert rows(str(tmp_path / "second")) == 10
@@ -72,7 +72,7 @@ def test_a_folder_and_a_checkpoint_serve_one_pipeline(spark, orders, run_on, tmp
     # A query of Spark's own that the pipeline knows nothing of.
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "metadata").write_text('{"id": "x"}')
-    with pytest.raises(ConfigError, match="of a query that no pipeline has begun"):
+    with pytest.raises(ConfigError, match="belongs to a query that is not a pipeline"):
         run_on(orders, Archive("ORDERS", str(tmp_path / "third")), checkpoint=str(tmp_path / "plain"))
 
 
@@ -82,9 +82,9 @@ def test_files_of_others_are_neither_joined_nor_removed(spark, orders, run_on, t
     for mode in ("append", "complete"):
         table = "orders" if mode == "append" else "total"
         pipeline = sql(f'from: {table}, to: "parquet:{tmp_path}/data", mode: {mode}')
-        with pytest.raises(ConfigError, match="data holds other files"):
+        with pytest.raises(ConfigError, match="data contains other files"):
             run_on(orders, pipeline)
-        with pytest.raises(ConfigError, match="data holds other files"):
+        with pytest.raises(ConfigError, match="data contains other files"):
             run_on(orders, SqlReset(pipeline.spec, f"{table}-parquet"))
     assert (tmp_path / "data" / "precious.csv").read_text() == "1"
     totals = sql(f'from: total, to: "parquet:{tmp_path}/totals", mode: complete')
@@ -120,10 +120,10 @@ def test_a_reset_removes_no_folder_that_is_no_checkpoint(orders, run_on, tmp_pat
     for sink in ('from: total, to: "parquet:{}", mode: complete', "from: total, to: console, mode: complete"):
         pipeline = sql(sink.format(tmp_path / "lake"))
         for action in (pipeline, SqlReset(pipeline.spec, pipeline.spec.sinks[0].name)):
-            with pytest.raises(ConfigError, match="holds other files: a checkpoint begins in an empty folder"):
+            with pytest.raises(ConfigError, match="contains other files: a checkpoint needs an empty folder"):
                 run_on(orders, action, checkpoint=str(check))
     own = sql('from: orders, to: "stream:OUT", subject: OUT.x')
-    with pytest.raises(ConfigError, match="holds other files"):
+    with pytest.raises(ConfigError, match="contains other files"):
         run_on(orders, SqlReset(own.spec, "orders-stream"), checkpoint=str(check))
     assert len(list(check.rglob("thesis.txt"))) == 3
     (check / "orders-stream" / "thesis.txt").unlink()
@@ -138,13 +138,13 @@ def test_a_lock_that_was_torn_is_no_end(spark, orders, run_on, tmp_path):
     FileSystem(spark, str(tmp_path)).overwrite_json(LOCK, {"token": "x" * 99})
     # Killed after the file and before its checksum was written.
     (tmp_path / LOCK).write_text('{"token"')
-    with pytest.raises(ConfigError, match="is being written by somebody who just began"):
+    with pytest.raises(ConfigError, match="is being written by a process that has just started"):
         run_on(orders, archive)
     os.utime(tmp_path / LOCK, (1, 1))
     orders.admin().publish([("orders.x", b"{}")])
     assert run_on(orders, archive).summary.rows == 1
     (tmp_path / "_jetlake/archive.json").write_text("{}")
-    with pytest.raises(SparkError, match="json is damaged: it does not fit its checksum"):
+    with pytest.raises(SparkError, match="json is damaged: its checksum does not match"):
         run_on(orders, archive)
 
 
@@ -185,7 +185,7 @@ def test_a_delta_table_that_somebody_has_changed_is_not_begun_anew(orders, run_o
     run_on(orders, archive)
     orders.admin().publish([("orders.x", b"{}")])
     deltalake.DeltaTable(lake).alter.add_columns([deltalake.Field("extra", "string")])
-    with pytest.raises(SparkError, match=r"lake has other columns than its archive.* these again: stream string, "):
+    with pytest.raises(SparkError, match=r"lake no longer has the columns of its archive.* back to: stream string, "):
         run_on(orders, archive)
     assert rows() == 10
     shutil.move(f"{lake}/_delta_log", tmp_path / "log")

@@ -211,7 +211,7 @@ def test_dead_letters_go_back_where_they_came_from(own_server):
 def test_health_of_a_stream_that_does_not_exist_is_an_error(own_server):
     own_server.admin().create_stream("EVENTS", subjects=["$JS.EVENT.>"])
     result = CliRunner().invoke(app, ["-s", own_server.url, "pipeline", "health", "NOSUCH"])
-    assert (result.exit_code, "there is no stream NOSUCH" in result.output) == (2, True)
+    assert (result.exit_code, "stream NOSUCH does not exist" in result.output) == (2, True)
 
 
 def test_health_is_shown_with_its_open_windows_and_goes_to_a_stream(spark, server_of, run_on, tmp_path, capsys):

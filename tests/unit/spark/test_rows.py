@@ -316,7 +316,7 @@ def test_a_date_that_no_payload_can_hold_is_named(name):
         (["subject", "data", "extra"], {}, {"extra": t.LongType()}, "column extra would be lost"),
         (["subject", "data", "headers"], {}, {"headers": t.StringType()}, "headers is string, not map"),
         (["subject"], {"payloadFormat": "json"}, {}, "no column to publish"),
-        (["subject", "m"], {"payloadFormat": "json"}, {"m": BY_STRUCT}, "column m holds a map by struct<k:int>"),
+        (["subject", "m"], {"payloadFormat": "json"}, {"m": BY_STRUCT}, "column m holds a map with struct<k:int> keys"),
         (["subject", "m"], {"payloadFormat": "json"}, {"m": t.ArrayType(MONTHS)}, "column m holds an interval of"),
         (["subject", "data"], {"messageId": "column"}, {}, "column msg_id"),
         (["subject", "data"], {"messageId": "source"}, {}, "column stream"),

@@ -62,7 +62,7 @@ class PathKeys:
         """
         if "." in key:
             raise InvalidOptionError(
-                f"a path that is a key has no dots, as {key!r} has: they would come back as slashes"
+                f"a key that is a path must not contain dots, as {key!r} has: they would come back as slashes"
             )
         path = key[1:] if key.startswith("/") else key
         tokens = path.rstrip("/").replace("/", ".")

@@ -164,7 +164,7 @@ class Message(Struct, gc=False, eq=False):
             RequestTimeoutError: no answer came; call it again, or expect the message again.
             NoRespondersError: the consumer is gone or takes no acknowledgements. In a cluster it may be electing a
                 leader, and is waited for.
-            StaleAckError: the message was delivered again since, and the consumer has strict acks.
+            StaleAckError: the message has been redelivered since, and the consumer has strict acks.
             AckRefusedError: the server could not store it; says why.
             AlreadyAcknowledgedError: `nak` or `term` was called before, and is what counts.
         """

@@ -3,7 +3,7 @@
 The consumer of an ordered read belongs to the read: it is in memory, needs no acknowledgement and numbers its
 deliveries. When a number is missing, heartbeats stop, or its server is gone, the read deletes it and creates the next
 one after the last message that was accepted (`OrderedState`). Each consumer delivers to an inbox of its own, so that
-late deliveries of an old one are never taken for those of its successor.
+late deliveries of a deleted consumer are never attributed to its successor.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class OrderedConsumer:
         stop_after: int | None = None,
         on_error: ErrorCallback | None = None,
     ) -> OrderedConsume:
-        """Read without end; the options are those of `Consumer.consume`. A handler gets one message at a time.
+        """Read without end, with the options of `Consumer.consume`. A handler gets one message at a time.
 
         Every call is a read of its own, from the start that the ordered consumer was given.
         """
@@ -387,7 +387,7 @@ async def _make_consumer(
 
     Raises:
         StreamNotFoundError: the stream is gone.
-        StreamReplacedError: the stream is not the one that the read began with.
+        StreamReplacedError: the stream was deleted and recreated during the read.
         JetlakeError: the server refuses the consumer, or is not ready for the first one for too long.
     """
     creation = _Creation(api, stream, state.next_config())

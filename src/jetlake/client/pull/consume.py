@@ -49,10 +49,10 @@ class MessageReader:
     """Messages of a consumer, without end.
 
     Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
-    Iterating without the context manager works too and stops when the loop is left. The reason why
-    a read ends, such as a deleted consumer or a missed heartbeat, is raised by the loop that waits, after the messages
-    that are there. With a handler, `wait()` raises it; when nobody waits, it goes to `on_error` at once, and is raised
-    when the `async with` block is left.
+    Iterating without the context manager works too and stops when the loop is left. The reason why a read ends, such
+    as a deleted consumer or a missed heartbeat, is raised by the waiting loop after the messages that have arrived.
+    With a handler, `wait()` raises it; without a waiting caller it is passed to `on_error` at once, and raised when
+    the `async with` block ends.
 
     Args:
         pull: fetches the messages ahead.

@@ -9,8 +9,8 @@ Always true:
   back, so they never touch the timer.
 - One task at most recovers (`_recovery`). While it runs the state is disconnected, so nothing is pulled.
 - After `_stop_pulling` no pull is sent; after `mailbox.end` no message is added, and what waits can still be taken.
-- The error that ends a read is raised by the call that waits for messages. A read with a handler that nobody waits for
-  has no such call, so the error is reported (`_tell`), and raised again when the read's `with` block is left.
+- The error that ends a read is raised by the call that waits for messages. If no call waits for a read with a handler,
+  the error is reported (`_tell`), and raised again when the read's `with` block ends.
 
 ::
 
@@ -80,7 +80,7 @@ class ContinuousPull(Receiver):
     Args:
         connection: carries the pulls and the messages.
         options: the options of the read.
-        handler: called with each message; None when the messages are taken out of the mailbox.
+        handler: called with each message; None when a reader takes the messages from the mailbox.
         concurrency: number of messages that handlers work on at once.
 
     Attributes:
@@ -89,7 +89,7 @@ class ContinuousPull(Receiver):
         refill_at: `handed_out` is due when at most this number of messages waits; negative for never.
         pull_subject: the subject that pull requests are published to; empty before there is a consumer.
         is_replaced: whether a recovery creates a new consumer, which delivers to an inbox of its own.
-        loan: the messages that a blocking client has taken out of the mailbox and not handed out.
+        loan: the messages that a blocking client took from the mailbox and has not handed out.
         handlers: the tasks that call the handler.
         failed: handles the messages whose handler raised.
         is_started: the inbox is subscribed.

@@ -78,7 +78,7 @@ def explain(info: ConsumerInfo, stream: StreamInfo | None, pending: tuple[Pendin
     if delayed:
         text = f"{_messages(len(delayed))} refused by nak with a delay; until the delay is over, each counts as pending"
         reasons.append(Reason("delayed", text + _named(info, delayed, "delayed")))
-    # A limit that is reached holds nobody up while messages are due again and nobody fetches them.
+    # A reached limit is not the cause while messages are due for redelivery and no client fetches them.
     is_due = any(message.state == "queued" for message in pending or ())
     if waits and not info.num_waiting and (is_due or not is_full):
         text = f"no fetch or consume is waiting, so no client requests the pending messages ({info.num_pending:,})"

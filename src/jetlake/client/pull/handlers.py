@@ -125,7 +125,7 @@ class HandlerPool:
 
 
 class FailedMessages:
-    """Retries messages whose handler raised, and stores those that are given up as dead letters.
+    """Retries messages whose handler raised, and finally stores them as dead letters.
 
     A dead letter is stored before its message is terminated. After a crash between the two, the message is delivered
     again and its dead letter gets the same message id, so the stream of dead letters keeps one.

@@ -83,7 +83,7 @@ class ServiceRequest:
         Args:
             code: a number, as HTTP's.
             description: the error in one line; line breaks become blanks.
-            payload: more about it.
+            payload: further details.
             headers: headers besides the error's.
 
         Raises:

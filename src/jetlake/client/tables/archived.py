@@ -378,7 +378,7 @@ def _messages(batch: pa.RecordBatch, found: ArchivedFiles) -> MessageColumns:
     time_us = time.cast(pa.timestamp("us", tz=time.type.tz)).cast(pa.int64())
     sequence = batch.column("sequence")
     keep = pc.and_(pc.greater_equal(sequence, wanted.first), pc.less(sequence, wanted.end))
-    # A table may hold several archives, and rows of nobody's.
+    # A table may hold several archives, and rows of other writers.
     keep = pc.and_(keep, pc.equal(batch.column("stream"), found.stream))
     if wanted.since_us is not None:
         keep = pc.and_(keep, pc.greater_equal(time_us, wanted.since_us))

@@ -55,7 +55,7 @@ class Bounds:
 
 
 def bounds_of(conditions: Iterable[Condition]) -> Bounds:
-    """Return the bounds of conditions that must all hold; those of other columns do not count."""
+    """Return the bounds of conditions that must all hold; conditions on other columns are ignored."""
     bounds = Bounds()
     for single in conditions:
         match single.column:

@@ -177,7 +177,7 @@ def check_not_restored(api: StreamApi, stream: str, offset: StreamOffset) -> Str
     check_same_stream(info, offset)
     if newer is None or offset.seen is None or newer.seq > offset.seen[0]:
         return info
-    # A message of the future tells of a clock that was set back since, and of no restore.
+    # A message from the future means that the clock was set back, not that the stream was restored.
     if info.ts == ZERO_TIME or parse_time(newer.time) <= parse_time(info.ts) + _CLOCKS_APART_NS:
         raise restored_error(stream, f"message {newer.seq} is newer than the state in which message {offset.seen[0]}")
     return info

@@ -136,7 +136,7 @@ def choice(*words: str) -> Callable[[str], Any]:
 
 
 def subject_filters(subjects: Iterable[str]) -> tuple[str, ...]:
-    """Return the subject filters without those that another one covers, because the server refuses such pairs.
+    """Return the subject filters, except any that another filter covers, because the server refuses such pairs.
 
     Raises:
         ValueError: one of them is no subject or pattern.

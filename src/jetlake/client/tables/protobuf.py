@@ -28,7 +28,7 @@ _PLAIN = {
 }
 """Enums are their names."""
 _BYTES = 12
-"""The number of bytes in `FieldDescriptor.type`; their `cpp_type` is that of texts."""
+"""The code of `bytes` in `FieldDescriptor.type`; its `cpp_type` is the same as for strings."""
 
 
 def protobuf_type(descriptor_set: str | bytes, name: str = "") -> pa.StructType:

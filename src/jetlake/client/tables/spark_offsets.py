@@ -1,14 +1,14 @@
-"""Spark's offset JSON: what a streaming query's checkpoint holds of its sources, as versioned sequences by stream.
+"""Spark's offset JSON: the positions of a streaming query's sources in its checkpoint, versioned, by stream.
 
-An offset is either where a query is told to start (a name such as `earliest`, resolved when the first batch is planned)
-or an entry for each stream, in two parts:
+An offset is either the option where a query starts (a name such as `earliest`, resolved when the first batch is
+planned) or an entry for each stream, in two parts:
 
     {"v": 2, "streams": {"ORDERS": {"created": …, "next": 2001, "seen": …, "batch": {"from": 1001, "bytes": …}}}}
                                     `-- position: lasts ----------------'  `-- range of the batch that ends here --'
 
-A stream that has nothing in a batch has no range in the batch's end. So a batch can be planned again from its end
-alone, and a range that was read once is never a part of a later batch. Spark compares offsets by their text: an offset
-that did not change must be the same JSON. Old versions are read for ever, and only the newest is written.
+A stream without messages in a batch has no range in the batch's end. So a batch can be planned again from its end
+alone, and a range that was read once is never part of a later batch. Spark compares offsets by their text: an unchanged
+offset must be the same JSON. All old versions are read, and only the newest is written.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class StreamApi:
         """Return the subjects that have messages and match the pattern, page by page.
 
         Raises:
-            UnsupportedStreamError: so many subjects come and go that the pages never fit together.
+            UnsupportedStreamError: subjects change so fast that the pages are never consistent.
         """
         for _ in range(_LISTINGS_MAX):
             names: list[str] = []

@@ -165,7 +165,7 @@ def _narrowed(stream: str, options: TableOptions, bounds: Bounds) -> TableOption
 def _read_with_archive(
     link: Link, stream: str, options: TableOptions, columns: Sequence[str], bounds: Bounds
 ) -> Iterator[MessageColumns]:
-    """Return the archived messages, and behind them those that only the stream has; planned before this returns.
+    """Return the archived messages, then the messages that only the stream has; planned before this returns.
 
     Raises:
         ConfigError: the archive cannot stand for the beginning of the stream.

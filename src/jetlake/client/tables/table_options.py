@@ -58,7 +58,7 @@ class TableOptions:
     protobuf_message: str = ""
     bad_rows: BadRows = "fail"
     archive: str = ""
-    """Folder of an archive of the stream, which has the messages before those of the stream; empty for none."""
+    """Folder of an archive of the stream, which has older messages than the stream; empty for none."""
     fail_on_data_loss: bool = True
     reader: str = "auto"
     direct_below: int = 20_000

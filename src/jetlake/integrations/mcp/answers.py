@@ -45,7 +45,7 @@ def encode(value: Any) -> str:
 
 
 def shorten(value: Any) -> Any:
-    """Return plain data with long texts and long lists cut, so that it fits; what was cut says so."""
+    """Return plain data that fits, with long texts and lists shortened and marked as shortened."""
     for items_max, text_max in _CUTS:
         cut = _cut(value, items_max, text_max)
         if len(msgspec.json.encode(cut)) <= ANSWER_BYTES_MAX:

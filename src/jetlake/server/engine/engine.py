@@ -229,11 +229,11 @@ class Engine:
         )
 
     def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
-        self.report(f"JetStream - the disk refuses {self._owner_of(syncable)}, which is tried again: {error}")
+        self.report(f"JetStream - cannot write {self._owner_of(syncable)} to disk; retrying: {error}")
         self._retry_later()
 
     def _report_recovery(self, syncable: Syncable) -> None:
-        self.report(f"JetStream - the disk takes {self._owner_of(syncable)} again")
+        self.report(f"JetStream - {self._owner_of(syncable)} can be written to disk again")
         for jetstream in self.jetstreams.values():
             for stream in jetstream.streams.values():
                 if stream.store is syncable:

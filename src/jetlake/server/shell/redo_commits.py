@@ -135,7 +135,7 @@ class RedoCommits:
         self._set_timer()
 
     def _report_refusal(self, error: Exception) -> None:
-        self._report(f"JetStream - the disk refuses the redo log, streams are synced one by one meanwhile: {error}")
+        self._report(f"JetStream - cannot write the redo log; streams are synced one by one meanwhile: {error}")
 
     # Files
 

@@ -45,7 +45,7 @@ def _servers(value: str) -> tuple[str, ...]:
             )
         scheme, separator, _ = server.partition("://")
         if separator and scheme in ("ws", "wss"):
-            raise ValueError(f"{scheme}:// is not for Spark, which reads by nats:// and tls://")
+            raise ValueError(f"{scheme}:// is not supported in Spark: use nats:// or tls://")
         if separator and scheme not in ("nats", "tls"):
             raise ValueError(f"{scheme}:// is not a scheme of NATS servers; use nats:// or tls://")
     return servers
@@ -196,13 +196,13 @@ def _tls(options: ConnectionOptions) -> ssl.SSLContext | bool | None:
             _load_pair(context, _pem("tls.cert", options.tls_cert), _pem("tls.keySecret", options.tls_key))
     except ssl.SSLError as error:
         raise ConfigError(
-            f"the certificates in options tls.ca, tls.cert and tls.keySecret do not work: {error}"
+            f"the certificates in options tls.ca, tls.cert and tls.keySecret cannot be loaded: {error}"
         ) from None
     return context
 
 
 def _pem(name: str, value: str) -> str:
-    """Return the PEM text itself, or that of the file which the value names."""
+    """Return the PEM text itself, or the content of the file that the value names."""
     if "-----BEGIN" in value:
         return value
     try:

@@ -118,7 +118,7 @@ def refuse_unknown(options: Mapping[str, str], known: Mapping[str, str], doing: 
         if lower in _KAFKAS or lower.startswith("kafka."):
             name, ours = _KAFKAS.get(lower, (key, ""))
             advice = ours or "there is no such option here"
-            raise ConfigError(f"option {name} is one of Spark's Kafka source; for {doing} jetstream: {advice}")
+            raise ConfigError(f"option {name} is an option of Spark's Kafka source; for {doing} jetstream: {advice}")
         # Imported where it is used: every query starts a process that imports this module.
         import difflib
 
@@ -138,7 +138,7 @@ def stream_names(value: str) -> tuple[str, ...]:
     streams = names(value)
     for stream in streams:
         if any(character in stream for character in " .*>/\\\t\r\n"):
-            raise ValueError(f"{stream!r} cannot be a stream's name: it holds a blank, a dot, a wildcard or a slash")
+            raise ValueError(f"{stream!r} is not a valid stream name: it contains a blank, dot, wildcard or slash")
     return streams
 
 

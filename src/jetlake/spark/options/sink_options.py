@@ -138,8 +138,8 @@ class SinkOptions:
             raise ConfigError(NO_PROTOBUF_SCHEMA)
         if self.subject.startswith("$") and not self.allow_system_subjects:
             raise ConfigError(
-                f"option subject={self.subject} begins with $: the server, or a bucket, takes what is published there. "
-                "If that is meant, set option allowSystemSubjects=true"
+                f"option subject={self.subject} begins with $: such messages go to the server or a bucket. If that "
+                "is intended, set option allowSystemSubjects=true"
             )
 
     @classmethod

@@ -40,7 +40,7 @@ def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
     for key in declared:
         if is_secret(key):
             raise ConfigError(
-                f"option {key} does not belong into a table, whose options everybody can read: give it with each "
+                f"option {key} is not allowed in a table, whose options anyone can read: pass it with each "
                 f"query, SELECT … FROM table WITH (`{key}` = '…')"
             )
     return declared
@@ -69,15 +69,15 @@ def with_table_options(
     if not comment.startswith(_COMMENT):
         if cls is SinkOptions:
             raise ConfigError(
-                "none of the options servers, stream and subject says where to write: give one of them; a table keeps "
-                "its options when CREATE TABLE lists no columns and has no AS SELECT"
+                "options servers, stream and subject are all missing: set one of them to say where to write; a table "
+                "keeps its options when CREATE TABLE lists no columns and has no AS SELECT"
             )
         return given
     try:
         declared = json.loads(comment.removeprefix(_COMMENT))
     except ValueError:
         raise ConfigError(
-            f"the comment of column {schema.fields[0].name} holds no options any more: {comment}"
+            f"the comment of column {schema.fields[0].name} no longer contains the options: {comment}"
         ) from None
     return {**for_side(cls, declared), **given}
 

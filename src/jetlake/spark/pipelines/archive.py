@@ -416,7 +416,7 @@ class Archive:
         if not checkpoint.exists("metadata") and _holds_data(files):
             raise ConfigError(
                 f"folder {self.target} holds an archive, but its checkpoint {self.checkpoint(run.settings)} is gone, "
-                "and without it messages would be written twice: bring it back, or choose another folder"
+                "and without it messages would be written twice: restore it, or choose another folder"
             )
         claim_checkpoint(checkpoint, f"{self.name} {found['id']}")
         if noted is None:
@@ -532,7 +532,7 @@ def require_same_stream(checkpoint: FileSystem, batch: int, stream: str) -> None
     if end.created != before.created or first < before.next:
         raise SparkError(
             f"stream {stream} was recreated or restored from an older state since it was archived, and its sequences "
-            "mean other messages: an archive can only continue with the stream that it holds; choose another folder"
+            "refer to other messages: an archive can only continue with its own stream; choose another folder"
         )
 
 
@@ -620,7 +620,7 @@ def read_archive(
     if described.get("upsert"):
         raise ConfigError(f"{source} holds the newest values of a bucket's keys, and not its messages")
     if not chosen:
-        raise ConfigError(f"folder {source} holds no archive of ours: name the format of its files by --format")
+        raise ConfigError(f"folder {source} holds no archive of jetlake: name the format of its files with --format")
     schema = archive_schema(bool(described.get("raw_headers")))
     if described.get("payload") and not described["keep_raw"]:
         if needs_data:
@@ -636,7 +636,7 @@ def read_archive(
             found = found.unionByName(_read_own(spark, rejects, described, chosen, schema))
         return found
     if chosen == "iceberg":
-        raise ConfigError(f"folder {source} holds no Iceberg archive of ours: name the folder of one")
+        raise ConfigError(f"folder {source} holds no Iceberg archive of jetlake: name a folder that does")
     found = spark.read.format(chosen).load(files.pattern())
     if chosen == "json":
         # Texts in JSON are times and Base64, which only a schema tells.

@@ -128,15 +128,15 @@ class DeadLetters(EventPipeline):
 
     def __post_init__(self) -> None:
         if not self.streams:
-            raise ConfigError("name the stream whose dead letters are wanted")
+            raise ConfigError("name the stream whose dead letters to collect")
         if "'" in self.subject or "\\" in self.subject:
-            raise ConfigError(f"{self.subject!r} is no subject")
+            raise ConfigError(f"{self.subject!r} is not a valid subject")
         try:
             duration_s(self.remember)
         except ValueError as error:
             raise ConfigError(f"remember {self.remember!r} can't be used: {error}") from None
         if self.target.kind == "stream" and self.target.value in self.streams:
-            raise ConfigError(f"stream {self.target.value} can't take its own dead letters: choose another one")
+            raise ConfigError(f"stream {self.target.value} can't store its own dead letters: choose another one")
 
     @property
     def name(self) -> str:
@@ -174,7 +174,7 @@ class DeadLetters(EventPipeline):
     def _show(self, run: Run) -> None:
         """Print what there is."""
         if run.settings.follow:
-            raise ConfigError("the console shows the dead letters that there are: to follow, choose a stream or folder")
+            raise ConfigError("the console only shows existing dead letters: with --follow, choose a stream or folder")
         events = self.read(run.spark, run.settings)
         found = dead_letters(events, run.settings.connection).drop("headers", "data", "incarnation")
         letters = collect_shown(found.orderBy("died_at"))

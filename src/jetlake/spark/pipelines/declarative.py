@@ -127,8 +127,8 @@ def _folder_sink(name: str, format_name: str, folder: str) -> str:
     path = folder if "://" in folder else str(Path(folder).resolve())
     if (Path(path) / NOTES).exists():
         raise ConfigError(
-            f"folder {folder} is written by `jetlake pipeline`, which a declarative pipeline knows nothing of: it "
-            "would add every row a second time. Choose another folder"
+            f"folder {folder} is written by `jetlake pipeline`, whose progress a declarative pipeline does not "
+            "know: it would add every row a second time. Choose another folder"
         )
     return _sink(name, format_name, repr({"path": path, **writer_options(format_name)}))
 
@@ -153,13 +153,11 @@ def _archive(pipeline: Any, settings: PipelineSettings) -> str:
         )
     if pipeline.payload is not None:
         raise ConfigError(
-            "a declarative pipeline has no place for messages whose payloads do not fit: leave out --payload, and "
-            "decode column data in a step of its own"
+            "a declarative pipeline cannot store messages whose payloads do not fit: leave out --payload, and "
+            "decode column data in a separate step"
         )
     if pipeline.partitioning.columns:
-        raise ConfigError(
-            f"a declarative pipeline can't cut its files into folders by {pipeline.partitioning}: add --by none"
-        )
+        raise ConfigError(f"a declarative pipeline can't partition its files by {pipeline.partitioning}: add --by none")
     read = _source(
         settings, stream=pipeline.stream, subjects=names_text(pipeline.subjects), startingPosition=pipeline.start
     )
@@ -171,7 +169,7 @@ def _archive(pipeline: Any, settings: PipelineSettings) -> str:
 
 def _replay(pipeline: Any, settings: PipelineSettings) -> str:
     if not pipeline.pace.is_instant:
-        raise ConfigError("a declarative pipeline has no pace: leave out the rate or the original timing")
+        raise ConfigError("a declarative pipeline supports neither a rate nor the original timing: leave them out")
     format_name = pipeline.format or "parquet"
     if format_name in _TABLES:
         raise ConfigError(
@@ -227,18 +225,16 @@ def _sql(pipeline: Any, settings: PipelineSettings) -> str:
     pieces = ["\nfrom jetlake.spark.pipelines.sql import with_payload\n"]
     for source in spec.sources:
         if source.bad_target is not None:
-            raise spec.fail(source.line, "a declarative pipeline has no place for bad rows: use bad_rows drop or fail")
+            raise spec.fail(source.line, "a declarative pipeline cannot store bad rows: use bad_rows drop or fail")
     pieces += [_sql_source(source, settings) for source in spec.sources]
     pieces += [_sql_step(step, tables) for step in spec.steps]
     for sink in spec.sinks:
         if sink.mode != "append":
             raise spec.fail(sink.line, f"a declarative pipeline only appends: mode {sink.mode} can't be written as one")
         if sink.partition_by:
-            raise spec.fail(
-                sink.line, "a declarative pipeline can't cut its files into folders: leave out partition_by"
-            )
+            raise spec.fail(sink.line, "a declarative pipeline can't partition its files: leave out partition_by")
         if sink.bad_target is not None:
-            raise spec.fail(sink.line, "a declarative pipeline has no place for bad rows: use bad_rows drop or fail")
+            raise spec.fail(sink.line, "a declarative pipeline cannot store bad rows: use bad_rows drop or fail")
         pieces.append(_sql_sink(sink, drops_bad=spec.bad_rows_of(sink)[0] == "drop"))
     return "".join(pieces)
 

@@ -90,8 +90,8 @@ class DeltaSink(TableSink):
         if not delta.DeltaTable.is_deltatable(self._path):
             if noted is not None:
                 raise SparkError(
-                    f"table {self._path} is gone: its log _delta_log was removed, and a new one would know of no row "
-                    "before. Bring it back, or choose another folder"
+                    f"table {self._path} is gone: its log _delta_log was removed, and a new log would not contain the "
+                    "existing rows. Restore it, or choose another folder"
                 )
             return None
         table = delta.DeltaTable(self._path)
@@ -104,8 +104,8 @@ class DeltaSink(TableSink):
         if version < known or not own <= held_versions(known, entries):
             raise SparkError(
                 f"table {self._path} was restored to an older version or overwritten: version {version} lacks rows "
-                f"that version {max(own)} had, and the archive would continue over that gap. Restore "
-                f"version {max(own)} or a later one, or begin a new archive in another folder"
+                f"that version {max(own)} had, and the archive would continue after that gap. Restore "
+                f"version {max(own)} or a later one, or start a new archive in another folder"
             )
         if max(own) > known:
             self.files.write_json(TABLE, {"version": max(own)})
@@ -180,8 +180,8 @@ class DeltaSink(TableSink):
         except delta.exceptions.SchemaMismatchError as error:
             columns = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
             raise SparkError(
-                f"table {self._path} has other columns than its archive, somebody has changed them: {error}. Restore "
-                f"an older version of it, or give it these again: {columns}"
+                f"table {self._path} no longer has the columns of its archive: {error}. Restore an older version "
+                f"of it, or change its columns back to: {columns}"
             ) from None
 
     def _require_room(self, needed: int) -> None:
@@ -362,5 +362,5 @@ def check_delta_path(path: str) -> None:
     found = None if "://" in path else _UNSUITED.search(str(Path(path).absolute()))
     if found is not None:
         raise ConfigError(
-            f"a Delta table can't be written to {path}, for its path holds {found[0]!r}: choose another folder"
+            f"a Delta table can't be written to {path}, because the path contains {found[0]!r}: choose another folder"
         )

@@ -126,7 +126,7 @@ class FileSystem:
             self._utilities.copyBytes(stream, collected, 65536, True)
         except Py4JJavaError as error:
             if "ChecksumException" in str(error.java_exception.getClass().getName()):
-                raise SparkError(f"file {self.path(relative)} is damaged: it does not fit its checksum") from None
+                raise SparkError(f"file {self.path(relative)} is damaged: its checksum does not match") from None
             raise
         return bytes(collected.toByteArray())
 

@@ -87,7 +87,7 @@ class Health(EventPipeline):
             except ValueError as error:
                 raise ConfigError(f"{what} {value!r} can't be used: {error}") from None
             if what == "window" and seconds <= 0:
-                raise ConfigError("a window is longer than nothing")
+                raise ConfigError("a window must be longer than zero")
 
     @property
     def name(self) -> str:

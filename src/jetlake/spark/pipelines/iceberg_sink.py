@@ -79,19 +79,19 @@ class IcebergSink(TableSink):
         if table is None:
             if noted is not None:
                 raise SparkError(
-                    f"table {self.table.address.name} is gone from its catalog, and a new one would know of no row "
-                    "before. Bring it back, or choose another folder"
+                    f"table {self.table.address.name} is gone from its catalog, and a new table would not contain the "
+                    "existing rows. Restore it, or choose another folder"
                 )
             return None
         if noted is not None and noted["uuid"] != str(table.metadata.table_uuid):
             raise SparkError(
-                f"table {self.table.address.name} is another one than the archive was written to: bring the old one "
-                "back, or choose another folder"
+                f"table {self.table.address.name} is not the one that the archive was written to: restore that one, or "
+                "choose another folder"
             )
         if noted is not None and not is_part_of(table, noted["snapshot"], noted["number"]):
             raise SparkError(
                 f"table {self.table.address.name} was rolled back to a snapshot before {noted['snapshot']}, and the "
-                "archive would continue over that gap. Roll it forward to that snapshot or a later one, or begin a "
+                "archive would continue after that gap. Roll it forward to that snapshot or a later one, or start a "
                 "new archive in another folder"
             )
         snapshot = table.current_snapshot()

@@ -108,10 +108,14 @@ class LakeLock:
                 break
             self._delete()
         known = "token" in found
-        who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
+        who = (
+            Writer(**{key: found.get(key, "") for key in asdict(self._me)})
+            if known
+            else "a process that has just started"
+        )
         raise ConfigError(
-            f"{self._files.root} is being written by {who}: two writers would spoil it. Wait for its end, or choose "
-            f"another folder; should that process be gone, its lock counts for {_SILENT_S:.0f} seconds more"
+            f"{self._files.root} is being written by {who}, and two writers would corrupt it. Wait until it ends, "
+            f"or choose another folder; if its process was killed, its lock expires in {_SILENT_S:.0f} seconds"
         )
 
     def _holder(self) -> Mapping[str, Any]:
@@ -144,7 +148,7 @@ class LakeLock:
         """
         token = self._holder().get("token")
         if token not in (self._me.token, None):
-            raise SparkError(f"{self._files.root} was taken over by another writer while this one was held up")
+            raise SparkError(f"{self._files.root} was taken over by another writer while this one was stalled")
 
     def beat(self) -> None:
         """Show that this process lives."""
@@ -200,7 +204,7 @@ def claim_folder(files: FileSystem, owner: str) -> str:
     found = files.read_json(OWNER)
     if found is None:
         if any(not path.startswith((OWNER, LOCK)) for path in files.files()):
-            raise ConfigError(f"folder {files.root} holds other files: a pipeline begins in an empty folder")
+            raise ConfigError(f"folder {files.root} contains other files: a pipeline needs an empty folder")
         found = {"owner": owner, "id": next_nuid()}
         files.write_json(OWNER, found)
     if found["owner"] != owner:
@@ -236,14 +240,14 @@ def claim_checkpoint(checkpoint: FileSystem, owner: str) -> None:
     found = checkpoint.read_json(_CHECKPOINT_OWNER)
     if found is None and not checkpoint.exists("metadata"):
         if any(not path.startswith(_CHECKPOINT_OWNER) for path in checkpoint.files()):
-            raise ConfigError(f"folder {checkpoint.root} holds other files: a checkpoint begins in an empty folder")
+            raise ConfigError(f"folder {checkpoint.root} contains other files: a checkpoint needs an empty folder")
         found = {"owner": owner}
         checkpoint.write_json(_CHECKPOINT_OWNER, found)
     if found is None or found["owner"] != owner:
-        whose = f"of {found['owner']}" if found else "of a query that no pipeline has begun"
+        whose = found["owner"] if found else "a query that is not a pipeline"
         raise ConfigError(
-            f"checkpoint {checkpoint.root} is {whose}, not of {owner}: what that one has read would be left out. "
-            "Choose another one with --checkpoint"
+            f"checkpoint {checkpoint.root} belongs to {whose}, not to {owner}, which would skip messages that were "
+            "read with it. Choose another one with --checkpoint"
         )
 
 

@@ -158,7 +158,7 @@ class Replay:
             except ConfigError as error:
                 raise ConfigError(f"subject map {pattern}:{becomes} can't be used: {error}") from None
         if self.unordered and not self.pace.is_instant:
-            raise ConfigError("a replay without an order has no timing either: leave one of them out")
+            raise ConfigError("--unordered cannot be combined with --rate, --original or --speed")
         if self.format and self.format not in ARCHIVE_FORMATS:
             raise ConfigError(
                 f"{self.format!r} is not a format of archives; the formats are {', '.join(ARCHIVE_FORMATS)}"
@@ -267,7 +267,7 @@ class Replay:
             return {}
         kept: Mapping[str, Any] = place.read_json(_NOTE) or {}
         if kept and kept.get("fingerprint") != self.fingerprint():
-            raise ConfigError(f"checkpoint {place.root} is of another replay: choose another one with --checkpoint")
+            raise ConfigError(f"checkpoint {place.root} belongs to another replay: choose one with --checkpoint")
         return kept
 
     def _tell_plan(self, run: Run, left: DataFrame, extent: _Extent) -> None:
@@ -323,8 +323,8 @@ class Replay:
         streams = found["streams"]
         if len(streams) > 1:
             raise ConfigError(
-                f"{self.source} holds messages of {', '.join(streams)}: choose one with --from-stream, for their "
-                "sequences have no common order"
+                f"{self.source} holds messages of {', '.join(streams)}: choose one with --from-stream, because "
+                "their sequences have no common order"
             )
         return streams[0] if streams else ""
 
@@ -344,7 +344,7 @@ class Replay:
         held = held.where("sequence is not null").distinct().persist()
         if stream == self.target and not self.force and held.count() < target.messages:
             raise ConfigError(
-                f"stream {stream} still holds messages of its own, which a replay into it would store a second time: "
+                f"stream {stream} still holds archived messages, which a replay would store a second time: "
                 "purge it, replay into another stream, or add --force"
             )
         return held

@@ -85,7 +85,7 @@ class ReplayTask:
             return ids_after(options, self.after)
         except JetlakeError as error:
             # A login that may publish need not be allowed to read; then only the stream's duplicate window helps.
-            _log.warning("what stream %s holds of a repeated task can't be looked up: %s", options.stream, error)
+            _log.warning("cannot look up which rows of a repeated task are in stream %s: %s", options.stream, error)
             return frozenset()
 
     def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingBatch]:
@@ -196,9 +196,9 @@ class Pace:
 
     def __post_init__(self) -> None:
         if self.rate < 0 or self.speed < 0:
-            raise ConfigError("a rate and a speed are above zero")
+            raise ConfigError("a rate and a speed must be above zero")
         if self.rate and self.speed:
-            raise ConfigError("a rate and the original timing exclude each other: give one of them")
+            raise ConfigError("a rate and the original timing are mutually exclusive")
 
     @property
     def is_instant(self) -> bool:

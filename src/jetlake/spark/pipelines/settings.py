@@ -39,9 +39,9 @@ class PipelineSettings:
 
     def __post_init__(self) -> None:
         if self.every_s < 0:
-            raise ConfigError(f"the time between batches is {self.every_s} s: it can't be negative")
+            raise ConfigError(f"the time between batches can't be negative: {self.every_s} s")
         if self.batch_messages < 1:
-            raise ConfigError(f"a batch of {self.batch_messages} messages: it takes at least one")
+            raise ConfigError(f"a batch must have at least one message, not {self.batch_messages}")
 
     @property
     def connection_options(self) -> ConnectionOptions:
@@ -77,7 +77,7 @@ def require_stream(options: ConnectionOptions, name: str, advice: str = "see wha
     try:
         ask(options, lambda api: api.stream_info(name))
     except NotFoundError:
-        raise ConfigError(f"there is no stream {name} at {', '.join(options.servers)}: {advice}") from None
+        raise ConfigError(f"stream {name} does not exist at {', '.join(options.servers)}: {advice}") from None
 
 
 def check_source(options: Mapping[str, str]) -> None:

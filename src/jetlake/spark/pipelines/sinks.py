@@ -153,15 +153,15 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
             own = StreamConfig.of(name, subjects=[f"{name}.>"], allow_direct=True, duplicate_window=DUPLICATE_WINDOW_S)
             if is_subset(subject.encode(), f"{name}.>".encode()):
                 api.create_stream(own)
-                return f"stream {name} was made for {name}.>"
+                return f"stream {name} was created for {name}.>"
             raise ConfigError(
                 f"stream {name} does not exist: create it for {subject}, or publish to {name}.… and it is created "
                 "for you"
             ) from None
         if not any(is_subset(subject.encode(), pattern.encode()) for pattern in config.subjects):
             raise ConfigError(
-                f"stream {name} does not take {subject}, but {', '.join(config.subjects)}: choose one of these with "
-                "--subject"
+                f"stream {name} does not capture {subject}; it captures {', '.join(config.subjects)}: choose one of "
+                "these with --subject"
             )
         return ""
 
@@ -203,7 +203,7 @@ def parse_target(text: str, *, plain: Literal["stream", "parquet"] | None = None
         return Target("console")
     if found and kind in _KINDS[1:] and value and not value.startswith("//"):
         if kind == "stream" and not _STREAM.fullmatch(value):
-            raise ConfigError(f"{value!r} can't be a stream's name: it holds a blank, a dot, a wildcard or a slash")
+            raise ConfigError(f"{value!r} is not a valid stream name: it contains a blank, dot, wildcard or slash")
         return Target(kind, value)  # type: ignore[arg-type]
     if "/" in text:
         return Target("parquet", text.strip())

@@ -225,7 +225,7 @@ def _source(key: Text, section: Section, tables: dict[str, int]) -> SqlSource:
     if source.payload != "json" and not source.schema:
         section.fail(f"payload {source.payload} needs a schema: a file, or bucket:SUBJECT", section.line_of("payload"))
     if bad_rows != "fail" and not source.schema:
-        section.fail("bad_rows means nothing without a schema", section.line_of("bad_rows"))
+        section.fail("bad_rows needs a schema", section.line_of("bad_rows"))
     section.finish()
     return source
 
@@ -323,7 +323,7 @@ def _sink(section: Section, tables: dict[str, int], names: dict[str, int]) -> Sq
         ("partition_by", target.is_folder),
     ):
         if key in section and not is_wanted:
-            section.fail(f"{key} means nothing for {target.kind}", section.line_of(key))
+            section.fail(f"{key} has no effect on {target.kind}", section.line_of(key))
     section.finish()
     return sink
 
@@ -351,7 +351,7 @@ class Section:
             name = str(key.value)
             at = key.start_mark.line + 1
             if name in self._entries:
-                self.fail(f"{name} stands here a second time", at)
+                self.fail(f"{name} appears twice", at)
             self._entries[name] = (at, value)
 
     def fail(self, text: str, line: int | None = None) -> NoReturn:
@@ -381,7 +381,7 @@ class Section:
                 self.fail(f"{key} is missing")
             return Text(default, self.line)
         if not isinstance(node, yaml.ScalarNode) or node.value == "":
-            self.fail(f"{key} must be a text", self.line_of(key))
+            self.fail(f"{key} must be a string", self.line_of(key))
         return _text(node)
 
     def choice(self, key: str, words: tuple[str, ...], default: str) -> str:
@@ -399,7 +399,7 @@ class Section:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         for item in nodes:
             if not isinstance(item, yaml.ScalarNode) or item.value == "":
-                self.fail(f"{key} must be a list of texts", item.start_mark.line + 1)
+                self.fail(f"{key} must be a list of strings", item.start_mark.line + 1)
         return tuple(_text(item) for item in nodes)
 
     def names(self, key: str) -> tuple[str, ...]:

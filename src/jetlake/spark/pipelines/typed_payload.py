@@ -102,7 +102,7 @@ class TypedPayload:
             return to_arrow_type(StructType.fromDDL(self.ddl), timezone="UTC")
         except PySparkException as error:
             raise ConfigError(
-                f"the schema {self.ddl!r:.200} is no list of fields, such as 'id bigint, price double': "
+                f"the schema {self.ddl!r:.200} is not a list of fields such as 'id bigint, price double': "
                 f"{first_line(error)}"
             ) from None
 
@@ -146,7 +146,7 @@ def typed_payload(format_name: str, schema: str = "", message: str = "", *, keep
     try:
         is_file = bool(schema) and Path(schema).is_file()
         if not is_file and _names_a_file(format_name, schema):
-            raise ConfigError(f"there is no file {schema} with the schema")
+            raise ConfigError(f"schema file {schema} not found")
         if is_file and format_name == "protobuf":
             schema = base64.b64encode(Path(schema).read_bytes()).decode()
         elif is_file:
@@ -182,10 +182,10 @@ def inferred_ddl(link: Link, stream: str, subjects: tuple[str, ...]) -> str:
         if rows >= _INFERRED_FROM:
             break
     if not rows:
-        raise ConfigError(f"stream {stream} has no message to find the payload's fields in: give them with --schema")
+        raise ConfigError(f"stream {stream} has no messages to infer the fields from: pass them with --schema")
     fields = _filled(infer_json_type(pa.concat_arrays(taken)[:_INFERRED_FROM]))
     if fields is None:
-        raise ConfigError(f"the payloads of stream {stream} have no fields yet: give them with --schema")
+        raise ConfigError(f"the payloads of stream {stream} have no fields yet: pass them with --schema")
     return _inner(ddl_of(fields))
 
 

@@ -96,8 +96,8 @@ class Verify:
         created = ask(run.settings.connection_options, lambda api: api.stream_info(self.stream)).created
         if described.get("created", created) != created:
             raise SparkError(
-                f"stream {self.stream} was recreated after the archive {self.target} began: their sequences are of "
-                "different messages"
+                f"stream {self.stream} was recreated after the archive {self.target} began: their sequences refer "
+                "to different messages"
             )
         found, before, after = self._verdicts(run, described)
         counted = found.groupBy("verdict").agg(
@@ -112,7 +112,7 @@ class Verify:
         faults = [_told(verdicts[verdict]) for verdict in _FAULTS if verdict in verdicts]
         faults += _count_faults({verdict: row["messages"] for verdict, row in verdicts.items()}, before, after)
         if faults:
-            raise SparkError(f"archive {self.target} is not as stream {self.stream}: {'; '.join(faults)}")
+            raise SparkError(f"archive {self.target} differs from stream {self.stream}: {'; '.join(faults)}")
 
     def _orphans(self, run: Run, described: Mapping[str, Any]) -> None:
         """Report files that no snapshot of an Iceberg table names, and delete them when that is asked for."""
@@ -132,7 +132,7 @@ class Verify:
         if self.repair and noted is not None and not _holds(found, noted):
             raise SparkError(
                 f"table {table.address.name} lacks batches that it had: it was rolled back or replaced, or its catalog "
-                "is an older one. --repair would delete their files, which bring it back: do that first"
+                "was restored from an older copy. --repair would delete the files of these batches: restore it first"
             )
         location = found.location().rstrip("/")
         notes = [files.read_json(path) for path in files.files(BATCHES) if path.endswith(".json")]

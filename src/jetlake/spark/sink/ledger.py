@@ -1,17 +1,17 @@
 """Which batches and tasks of a streaming query are written in full, kept in a key-value bucket on the server.
 
 Message ids keep a repeated batch from being written twice for as long as the stream remembers them. A batch may be
-repeated much later: the query was stopped between its last write and its commit log, and started the next day. What
-the ledger says is for ever. Of a query it keeps three kinds of entries:
+repeated much later, if the query was stopped between its last write and its commit log and started the next day. The
+ledger does not forget. It keeps three kinds of entries for a query:
 
 * under the query's name, the last batch whose tasks are all done;
-* under `<query>.begun`, the batch that was begun last: by which attempt first and by which one now, and where the
-  target stream ended before each of the two. What was stored since tells which rows of a broken attempt are there;
-* under `<query>.task.<partition>`, the last batch that the task has begun, with a digest of its rows once it is done,
-  and the attempt in which the task last found that all that the stream has of it is among its rows.
+* under `<query>.begun`, the batch that was started last, with its first and its current attempt, and the end of the
+  target stream before each of the two. Messages after that end show which rows a broken attempt has stored;
+* under `<query>.task.<partition>`, the last batch that the task has started, with a digest of its rows once it is done,
+  and the last attempt in which every row that the stream has of the task was among its rows.
 
-A batch number alone says nothing about rows: a checkpoint that was set back plans the same number anew with other
-messages, and another partitioning deals the same rows to other tasks. So a task is skipped for its digest only.
+A batch number alone does not identify rows: a checkpoint that was set back gives the number to other messages, and
+another partitioning gives the same rows to other tasks. Therefore a task is skipped only if its digest is equal.
 
 The reasons are in decision 18 (docs/decisions).
 """
@@ -84,8 +84,8 @@ def written_error(query: str, batch: int, evidence: str) -> BatchWrittenError:
     """Return the error for a batch that comes again on purpose."""
     return BatchWrittenError(
         f"batch {batch} of query {query} was written before, {evidence}: its checkpoint was rolled back, or restored "
-        "from a copy. To write its rows again, under new ids, give option runId a new name and keep it; to leave out "
-        "what is written, restore the newer checkpoint"
+        "from a copy. To write its rows again under new ids, set option runId to a new name and keep it; to skip rows "
+        "that are already written, restore the newer checkpoint"
     )
 
 

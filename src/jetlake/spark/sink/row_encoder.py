@@ -442,12 +442,12 @@ def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
         if field.name not in variants and any(isinstance(kind, VariantType) for kind in inner):
             raise ConfigError(f"column {field.name} holds a VARIANT inside: write it as a column of its own")
         if any(isinstance(kind, YearMonthIntervalType) for kind in inner):
-            raise ConfigError(f"column {field.name} holds an interval of months, for which there is no text: cast it")
+            raise ConfigError(f"column {field.name} holds an interval of months, which has no text form: cast it")
         for kind in inner:
             if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
                 raise ConfigError(
-                    f"column {field.name} holds a map by {kind.keyType.simpleString()}: keys of a payload are texts; "
-                    "write map_entries(…), or make texts of the keys"
+                    f"column {field.name} holds a map with {kind.keyType.simpleString()} keys; keys of a payload are "
+                    "strings: write map_entries(…), or cast the keys"
                 )
     if options.payload_format == "avro":
         if variants:

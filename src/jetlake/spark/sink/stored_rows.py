@@ -1,10 +1,10 @@
 """Which rows of a repeated task the target stream has already, however long ago they were written.
 
 A stream knows message ids for its duplicate window. A task may be repeated much later: the ledger knows where the
-stream ended when the batch began, and what was stored since says which of the task's rows are there. An id of kind
-`row` names the partition and the row's number, which hold only as long as the batch is cut and ordered in the same way;
-it also carries a hash of the row's content, by which a row is known under another number, and a batch that is not cut
-as it was is noticed before anything of the task is published.
+stream ended when the batch began, and later messages show which of the task's rows are stored. An id of kind `row`
+names the partition and the row's number, which are stable only as long as the batch is split and ordered in the same
+way. It also has a hash of the row's content, which identifies a row under another number, so that a batch that was
+split differently is noticed before the task publishes anything.
 
 The reasons are in decision 18 (docs/decisions).
 """
@@ -75,7 +75,7 @@ def target_end(options: SinkOptions, subject: str) -> tuple[str, int]:
         return retrying(settings, look)
     except _NOT_ALLOWED as error:
         # A login that may publish need not be allowed to read; then only the stream's duplicate window helps.
-        _log.warning("the stream that takes %s can't be looked at, should this batch be repeated: %s", subject, error)
+        _log.warning("the stream of %s cannot be read, so a repeated batch may write rows twice: %s", subject, error)
         return "", UNKNOWN
 
 
@@ -96,10 +96,10 @@ def check_kept(options: SinkOptions, task: TaskId, begun: Begun) -> None:
 class RepeatedTask:
     """Finds the rows of a repeated task that the stream does not have.
 
-    What the stream has of the batch was written by tasks of that number. If each of them brings again what is stored of
-    it, every stored row is accounted for, once, and what is left is missing. A task that does not bring it tells that
-    the batch is another one, or that its rows are dealt to other tasks. No task knows how many there are, so the tasks
-    confirm in the ledger what they bring; a row that is stored of a task which has not confirmed it may be that row.
+    The rows of the batch in the stream were written by tasks with the same numbers. If each of these tasks has all of
+    its stored rows again, every stored row is accounted for once, and the other rows are missing. If a task lacks one
+    of its stored rows, the batch is a different one, or its rows were assigned to other tasks. No task knows the number
+    of tasks, so each confirms its rows in the ledger; a stored row of an unconfirmed task may be any of its rows.
 
     Attributes:
         confirmed: the task's attempt if it brings all that is stored of it; else empty.
@@ -177,10 +177,10 @@ class RepeatedTask:
         if not alien:
             return
         if self._is_again and self._options.changed_batch == "fail":
-            raise self._changed_error(f"{alien} rows that the stream has of the task are not among its rows now")
+            raise self._changed_error(f"{alien} rows that the task stored are not among its rows now")
         _log.warning(
-            "task %d of batch %d of query %s brings other rows than the attempt before it, which has stored %d: rows "
-            "that are computed anew each time may be there twice",
+            "task %d of batch %d of query %s has other rows than its previous attempt, which stored %d: rows whose "
+            "values differ between attempts may be stored twice",
             *(self._task.partition, self._task.batch, self._task.query, alien),
         )
 
@@ -230,15 +230,15 @@ def check_all_brought(options: SinkOptions, ledger: Ledger, query: str, batch: i
         prefixes = {partition: f"{query}/{batch}/{partition}/".encode() for partition in gone}
         gone = {part: "" for part, prefix in prefixes.items() if any(single.startswith(prefix) for single in found[1])}
     if gone:
-        raise _changed_error(query, batch, f"the stream has rows of its task {min(gone)}, which brings none now")
+        raise _changed_error(query, batch, f"the stream has rows of its task {min(gone)}, which has none now")
 
 
 def _changed_error(query: str, batch: int, evidence: str) -> BatchWrittenError:
     return BatchWrittenError(
-        f"batch {batch} of query {query} was begun before with other rows, or was cut into other tasks ({evidence}). "
-        "Repeat the batch with the checkpoint and the partitioning that it had (minPartitions, maxPartitions, "
-        "repartition, spark.sql.shuffle.partitions, adaptive execution); or set option changedBatch for this batch: "
-        "skip leaves out rows whose content the batch has stored, write publishes them, perhaps a second time"
+        f"batch {batch} of query {query} was started before with other rows, or was split into other tasks "
+        f"({evidence}). Repeat the batch with the checkpoint and the partitioning that it had (minPartitions, "
+        "maxPartitions, repartition, spark.sql.shuffle.partitions, adaptive execution); or set option changedBatch for "
+        "this batch: skip leaves out rows whose content the batch has stored, write publishes them, maybe a second time"
     )
 
 
@@ -285,7 +285,7 @@ def _look(options: SinkOptions, begun: Begun) -> tuple[StreamInfo, dict[bytes, i
     try:
         return info, _ids_and_sequences(options, begun.stream, begun.after)
     except _NOT_ALLOWED as error:
-        _log.warning("what stream %s holds of a repeated task can't be looked up: %s", begun.stream, error)
+        _log.warning("cannot look up which rows of a repeated task are in stream %s: %s", begun.stream, error)
         return None
 
 

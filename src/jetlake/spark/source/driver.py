@@ -293,8 +293,8 @@ class Driver:
         """
         if offset.batch is not None and offset.batch.taken is not None:
             raise UnsupportedStreamError(
-                f"the checkpoint has read stream {stream} with guarantee=atLeastOnce: what other readers were handed "
-                "out would be released unread. Keep that guarantee, or start with a new checkpoint"
+                f"the checkpoint has read stream {stream} with guarantee=atLeastOnce: messages that other "
+                "readers hold would be released unread. Keep that guarantee, or start with a new checkpoint"
             )
         if offset.subjects is not None and set(offset.subjects) != set(self._options.subjects):
             before, now = (", ".join(subjects) or "all" for subjects in (offset.subjects, self._options.subjects))

@@ -81,21 +81,21 @@ def ensure_durable(api: StreamApi, stream: str, options: SourceOptions, owner: s
 def _check_ours(stream: str, info: ConsumerInfo, options: SourceOptions, owner: str) -> None:
     if _MARK not in info.config.metadata:
         raise ConsumerHeldError(
-            f"consumer {info.name} of stream {stream} exists and was not made by a Spark query: choose another name "
+            f"consumer {info.name} of stream {stream} exists and was not created by a Spark query: choose another name "
             "with option consumer, or use option guarantee=atLeastOnce to share it"
         )
     if set(info.config.filters) != set(options.subjects):
         raise ConsumerHeldError(
-            f"consumer {info.name} of stream {stream} has the filters {list(info.config.filters)}, the query "
-            f"{list(options.subjects)}: choose another name with option consumer; or, if the query that made it is "
-            "gone for good, delete the consumer"
+            f"consumer {info.name} of stream {stream} filters {list(info.config.filters)}, and the query "
+            f"{list(options.subjects)}: choose another name with option consumer; or delete the consumer, if the query "
+            "that created it will not run again"
         )
     holder = info.config.metadata.get(_OWNER, "")
     if holder and holder != owner and not options.take_over:
         raise ConsumerHeldError(
-            f"consumer {info.name} of stream {stream} belongs to another query, which would lose what this one "
-            "releases: choose another name with option consumer. If that query is gone for good (its checkpoint was "
-            "deleted), delete the consumer or set option consumerTakeover=true once"
+            f"consumer {info.name} of stream {stream} belongs to another query, which would lose the messages that "
+            "this one releases: choose another name with option consumer. If that query will not run again (its "
+            "checkpoint was deleted), delete the consumer or set option consumerTakeover=true once"
         )
 
 
@@ -125,8 +125,8 @@ def check_still_held(stream: str, info: ConsumerInfo, owner: str) -> None:
     holder = info.config.metadata.get(_OWNER, "")
     if owner and holder and holder != owner:
         raise ConsumerHeldError(
-            f"another query has taken consumer {info.name} of stream {stream} over (option consumerTakeover), so this "
-            "one stops, and releases nothing more. Let only one of the two run"
+            f"another query has taken over consumer {info.name} of stream {stream} (option consumerTakeover), so this "
+            "query stops and releases nothing more. Run only one of the two"
         )
 
 
@@ -157,13 +157,13 @@ def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> Shared
         return SharedConsumer(True, TAKEN_MAX)
     if info.config.ack_policy is not AckPolicy.EXPLICIT or info.config.is_push:
         raise ConsumerHeldError(
-            f"consumer {name} of stream {stream} is no pull consumer with explicit acknowledgement, which "
+            f"consumer {name} of stream {stream} is not a pull consumer with explicit acknowledgement, which "
             "guarantee=atLeastOnce needs: name another one with option consumer"
         )
     if options.subjects and set(info.config.filters) != set(options.subjects):
         raise ConsumerHeldError(
-            f"consumer {name} of stream {stream} hands out {', '.join(info.config.filters) or 'all subjects'}, not "
-            f"{', '.join(options.subjects)}: leave option subjects away, or name another consumer"
+            f"consumer {name} of stream {stream} delivers {', '.join(info.config.filters) or 'all subjects'}, not "
+            f"{', '.join(options.subjects)}: leave out option subjects, or name another consumer"
         )
     return SharedConsumer(False, info.config.max_batch if info.config.max_batch > 0 else TAKEN_MAX)
 
@@ -175,9 +175,9 @@ def _create(api: StreamApi, stream: str, config: ConsumerConfig) -> None:
         if error.err_code not in _NOT_UNIQUE:
             raise
         raise ConsumerHeldError(
-            f"another consumer of work queue {stream} takes the same messages, so Spark cannot have them for itself "
-            f"({error}): delete it, give other subjects, or use option guarantee=atLeastOnce with its name in option "
-            "consumer"
+            f"another consumer of work queue {stream} receives the same messages, so Spark cannot read them "
+            f"exclusively ({error}): delete it, choose other subjects, or use option guarantee=atLeastOnce with its "
+            "name in option consumer"
         ) from None
 
 
@@ -218,7 +218,7 @@ def release(api: StreamApi, how: str, stream: str, options: SourceOptions, offse
             removed += api.purge(stream, offset.next, subject)
         if api.stream_info(stream).created != offset.created:
             raise StreamRecreatedError(
-                f"stream {stream} was deleted and created again in the very moment in which a finished batch was "
+                f"stream {stream} was deleted and created again while a finished batch was "
                 f"released: up to {removed} messages of the new stream may have been removed unread"
             )
     except (StreamNotFoundError, PermissionsError, ApiError) as error:
@@ -242,7 +242,7 @@ def choose_release(config: StreamConfig, version: Version, options: SourceOption
     if config.retention is RetentionPolicy.LIMITS:
         if options.guarantee == "atLeastOnce":
             raise UnsupportedStreamError(
-                f"stream {name} has limits retention, which is always read exactly once: leave option guarantee away"
+                f"stream {name} has limits retention, which is always read exactly once: leave out option guarantee"
             )
         return "none"
     if options.guarantee == "atLeastOnce":
@@ -250,7 +250,7 @@ def choose_release(config: StreamConfig, version: Version, options: SourceOption
     if config.retention is RetentionPolicy.WORKQUEUE:
         if config.deny_purge or config.sealed:
             raise UnsupportedStreamError(
-                f"work queue {name} does not allow purging, by which finished batches leave it: "
+                f"work queue {name} does not allow purging, which removes finished batches: "
                 "allow it, or use option guarantee=atLeastOnce"
             )
         return "purge"
@@ -307,8 +307,8 @@ class LagConsumer:
         else:
             if _LAG_MARK not in info.config.metadata:
                 raise ConsumerHeldError(
-                    f"consumer {name} of stream {stream} exists and was not made to show a query's lag: choose another "
-                    "name with option lagConsumer"
+                    f"consumer {name} of stream {stream} exists and was not created to show a query's lag: choose "
+                    "another name with option lagConsumer"
                 )
             if self._watch.version >= CONSUMER_RESET and set(info.config.filters) == set(filters):
                 api.reset_consumer(stream, name, sequence)

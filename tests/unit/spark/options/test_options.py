@@ -59,7 +59,7 @@ def test_subjects_are_written_as_they_are_read(subjects):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"stream": "a.b"}, "cannot be a stream's name"),
+        ({"stream": "a.b"}, "is not a valid stream name"),
         ({"stream": ""}, "it is empty, or has"),
         ({"subjects": "a..b"}, "not a valid subject"),
         ({"subjects": "[1]"}, "strings only"),
@@ -81,7 +81,7 @@ def test_subjects_are_written_as_they_are_read(subjects):
         ({"payloadFormat": "avro"}, "avroSchema is missing"),
         ({"stream": "A,B", "guarantee": "atLeastOnce"}, "reads one stream"),
         ({"servers": "http://localhost"}, "not a scheme"),
-        ({"servers": "nats://a,ws://b"}, "ws:// is not for Spark, which reads by nats:// and tls://"),
+        ({"servers": "nats://a,ws://b"}, "ws:// is not supported in Spark: use nats:// or tls://"),
         ({"auth.user": "me"}, "go together"),
         ({"auth.token": "x", "auth.nkeySecret": "y"}, "different ways to log in"),
         ({"tls.cert": "x"}, "go together"),
@@ -90,7 +90,7 @@ def test_subjects_are_written_as_they_are_read(subjects):
         ({"subject": "x"}, "did you mean subjects"),
         (
             {"startingOffsets": "earliest"},
-            "startingOffsets is one of Spark's Kafka source; for reading jetstream: use startingPosition",
+            "startingOffsets is an option of Spark's Kafka source; for reading jetstream: use startingPosition",
         ),
         ({"maxOffsetsPerTrigger": "5"}, "use maxMessagesPerTrigger"),
         ({"subscribe": "orders"}, "use stream"),

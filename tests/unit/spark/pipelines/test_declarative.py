@@ -92,13 +92,13 @@ def test_files_go_where_they_were_asked_for_and_never_beside_an_archive_of_ours(
         ),
         (
             SqlPipeline(parse_sql_file("f.yml", SQL.replace("watermark:", "bad_rows: stream:BAD, watermark:"))),
-            "f.yml:2: .*no place for bad rows",
+            "f.yml:2: .*cannot store bad rows",
         ),
         (
             SqlPipeline(parse_sql_file("f.yml", SQL.replace("subject:", "bad_rows: stream:BAD, subject:"))),
-            "f.yml:6: .*no place for bad rows",
+            "f.yml:6: .*cannot store bad rows",
         ),
-        (Replay("/lake", "COPY", pace=Pace(rate=1)), "no pace"),
+        (Replay("/lake", "COPY", pace=Pace(rate=1)), "neither a rate"),
         (Health(Target("console")), "console"),
         (
             SqlPipeline(parse_sql_file("f.yml", SQL.replace("subject:", "mode: update, subject:"))),

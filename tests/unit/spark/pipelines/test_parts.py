@@ -166,7 +166,7 @@ def test_subject_maps():
             parse_subject_map((wrong,))
     with pytest.raises(ConfigError, match="can't be used"):
         Replay("/lake", "A", subject_map=(("a.*", "b.$2"),))
-    with pytest.raises(ConfigError, match="no timing"):
+    with pytest.raises(ConfigError, match="--unordered cannot be combined"):
         Replay("/lake", "A", unordered=True, pace=Pace(rate=1))
 
 

@@ -121,7 +121,7 @@ def test_a_folder_of_bad_rows_has_one_writer():
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("stream: RAW", "stream: RAW\n    bad_rows: drop", "f.yml:12: bad_rows means nothing without a schema"),
+        ("stream: RAW", "stream: RAW\n    bad_rows: drop", "f.yml:12: bad_rows needs a schema"),
         ("stream: ORDERS", "straem: ORDERS", "f.yml:3: stream is missing"),
         ("bad_rows: drop", "badrows: drop", "f.yml:8: badrows is unknown; did you mean bad_rows?"),
         ("bad_rows: drop", "bad_rows: no", "f.yml:8: bad_rows is 'no', but must be one of fail, drop"),
@@ -139,9 +139,9 @@ def test_a_folder_of_bad_rows_has_one_writer():
         ("stream:TOTALS", "kafka:TOTALS", "f.yml:22: 'kafka:TOTALS' is not a target"),
         ("mode: update", "mode: complete", "f.yml:24: a stream can only be appended to"),
         ("partition_by: stream", "mode: update", "f.yml:27: a folder can't change rows"),
-        ("partition_by: stream", "subject: x", "f.yml:27: subject means nothing for parquet"),
+        ("partition_by: stream", "subject: x", "f.yml:27: subject has no effect on parquet"),
         ("name: shown", "name: raw-parquet", "f.yml:28: there is a sink raw-parquet already, on line 25"),
-        ("subjects: [orders.>]", "subjects: {a: b}", "f.yml:5: subjects must be a list of texts"),
+        ("subjects: [orders.>]", "subjects: {a: b}", "f.yml:5: subjects must be a list of strings"),
         (
             "subjects: [orders.>]",
             "subjects: a,,b",
@@ -150,7 +150,7 @@ def test_a_folder_of_bad_rows_has_one_writer():
         ("sources:\n", "sources: 3\nx:\n", "f.yml:2: sources must hold names and values"),
         ("steps:\n", "steps: {}\nx:\n", "f.yml:12: steps must be a list"),
         ("name: revenue", "name: [", "this is not valid YAML"),
-        ("    schema: id bigint", "    stream: TWICE", "f.yml:6: stream stands here a second time"),
+        ("    schema: id bigint", "    stream: TWICE", "f.yml:6: stream appears twice"),
     ],
 )
 def test_every_mistake_is_named_with_its_line(old, new, complaint):

@@ -69,7 +69,7 @@ def test_a_schema_is_typed_or_in_a_file(tmp_path):
     with pytest.raises(ConfigError, match="not a descriptor set"):
         _ = payload.ddl
     for given in (("json", "orders.ddl"), ("avro", "orders.avsc"), ("protobuf", "orders.pb")):
-        with pytest.raises(ConfigError, match=f"there is no file {given[1]}"):
+        with pytest.raises(ConfigError, match=f"schema file {given[1]} not found"):
             typed_payload(*given)
     for given in (("json", "id:int"), ("json", "bucket:orders.>"), ("avro", '"long"'), ("protobuf", "Q2c/PQ==")):
         assert typed_payload(*given).schema == given[1]

@@ -236,7 +236,7 @@ class Schedules:
             self._publish_due(sorted(due), now_ns)
             self._not_before_ns = 0
         except (StoreError, ApiError) as error:
-            self._services.report(f"JetStream - publishing scheduled messages failed and is tried again: {error}")
+            self._services.report(f"JetStream - publishing scheduled messages failed; retrying: {error}")
             for sequence, subject, due_ns in due:
                 heappush(self._heap, (due_ns, sequence, subject))
         self._arm()

@@ -389,7 +389,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         assert "jetlake_disk_failures 0\n" in finish(monitor(server).answer("/metrics"))[2].decode()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == [
-        "JetStream - the disk refuses stream S1 of account $G, which is tried again: "
+        "JetStream - cannot write stream S1 of account $G to disk; retrying: "
         "cannot make the stream's log safe: input/output error"
     ]
 
