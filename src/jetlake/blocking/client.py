@@ -41,7 +41,7 @@ _SHUTDOWN_S = 3.0
 
 
 class Client(Facade):
-    """A connection to a server or cluster, usable from several threads; made by `jetlake.blocking.connect`.
+    """A connection to a server or cluster, usable from several threads; created by `jetlake.blocking.connect`.
 
     A thread of its own runs the connection. Usable as a context manager, which drains at its end.
     """
@@ -196,7 +196,7 @@ class Client(Facade):
         return Service(inner, self._thread)
 
     def services(self) -> Services:
-        """Return the services that run somewhere: find them, and send requests whose errors are raised."""
+        """Return a handle to discover running services, and to send requests whose errors are raised."""
         return Services(self._inner.services(), self._thread)
 
     def flush(self, timeout: Seconds = _FLUSH_S) -> None:

@@ -33,7 +33,7 @@ class GroupMember(Facade):
     is_active = View[bool]("Whether this instance gets messages, and no other instance of the member.")
 
     def start(self) -> Self:
-        """Begin to work; entering the context manager does it too."""
+        """Start working; entering the context manager does it too."""
         self._thread.call(self._inner.start())
         return self
 
@@ -62,7 +62,7 @@ class ConsumerGroup(Facade):
     is_elastic = View[bool]("Whether its members may change.")
 
     def partitions(self, member: str) -> tuple[int, ...]:
-        """Return the partitions of a member, as of `config`; none for one that is no member."""
+        """Return the partitions of a member according to `config`; none for other names."""
         return self._inner.partitions(member)
 
     def consume(self, member: str, handler: BlockingHandler, **options: Unpack[MemberOptions]) -> GroupMember:

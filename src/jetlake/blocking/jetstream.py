@@ -95,7 +95,7 @@ class AtomicBatch(Facade):
         self._inner.publish(subject, payload, **options)
 
     def discard(self) -> None:
-        """Forget the messages; nothing was sent."""
+        """Discard the messages; nothing was sent."""
         self._inner.discard()
 
     def __enter__(self) -> AtomicBatch:

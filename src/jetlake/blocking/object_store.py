@@ -23,7 +23,7 @@ class ObjectReader(ContinuousIterator[bytes]):
     info = View[ObjectInfo]("The object that is read; behind a link, the one that the link leads to.")
 
     def start(self) -> Self:
-        """Find the object and begin; entering the context manager and iterating do it too.
+        """Find the object and start; entering the context manager and iterating do it too.
 
         Raises:
             ObjectNotFoundError: no object has the name.

@@ -318,7 +318,7 @@ class Subscription(BlockingIterator[Message]):
         return cast("Coroutine[Any, Any, list[Message]]", self._inner.lend_batch())
 
     def next_batch(self) -> MessageBatch[Message]:
-        """Return all messages that are there, at least one; an empty list once the subscription ended.
+        """Return all messages that have arrived, at least one; an empty list after the end of the subscription.
 
         Raises:
             JetlakeError: the subscription ended for a reason.
@@ -354,7 +354,7 @@ class Subscription(BlockingIterator[Message]):
 
     @property
     def pending_messages(self) -> int:
-        """Messages received and not taken yet."""
+        """Messages received and not read yet."""
         return self._inner.pending_messages + len(self._taken)
 
     pending_bytes = View[int]("Bytes of payload received and not taken off the connection yet.")
@@ -538,7 +538,7 @@ class Watch(ContinuousIterator[T]):
         self._worker: Worker | None = None
 
     def start(self) -> Self:
-        """Begin; entering the context manager, `current` and iterating do it too."""
+        """Start; entering the context manager, `current` and iterating do it too."""
         super().start()
         with self._lock:
             if self._handler is not None and self._worker is None:
@@ -568,7 +568,7 @@ class Watch(ContinuousIterator[T]):
             raise RequestTimeoutError(f"the watch did not end within {timeout} s")
 
     def current(self) -> list[T]:
-        """Return the values of the beginning that were not taken yet; it may be none.
+        """Return the remaining initial values; may be empty.
 
         Raises:
             ConsumeError: the watch ended.

@@ -92,11 +92,11 @@ class Service(EndpointGroup):
         return self._inner.info()
 
     def stats(self) -> ServiceStats:
-        """Count requests, errors and processing times since the start or the last `reset`."""
+        """Return the requests, errors and processing times since the start or the last `reset`."""
         return self._inner.stats()
 
     def reset(self) -> None:
-        """Count from zero again."""
+        """Reset the statistics to zero."""
         self._inner.reset()
 
     def __enter__(self) -> Self:

@@ -138,7 +138,7 @@ class OrderedConsumer(Facade):
         return messages
 
     def next(self, timeout: Seconds = 5.0) -> Message | None:
-        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        """Return the next message, or None if none arrived within `timeout` seconds; 0 does not wait."""
         if not self._fetched:
             options = next_options(timeout)
             self._thread.call(self._keep(lambda: self._inner.fetch_once(options)))

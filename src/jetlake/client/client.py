@@ -44,7 +44,7 @@ _FLUSH_S = 10.0
 
 
 class Client:
-    """A connection to a server or cluster; made by `jetlake.connect`.
+    """A connection to a server or cluster; created by `jetlake.connect`.
 
     Usable as an async context manager, which drains at its end.
     """
@@ -76,7 +76,7 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The address of the server that it is, or was last, connected to."""
+        """The address of the current server, or of the last one."""
         return str(self._connection.address or "")
 
     @property
@@ -86,7 +86,7 @@ class Client:
 
     @property
     def max_payload(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
+        """The maximum bytes of headers and payload that the server accepts."""
         return self._connection.max_payload
 
     @property
@@ -174,7 +174,7 @@ class Client:
         sentinel: Sentinel = False,
         headers: HeadersLike | None = None,
     ) -> AsyncIterator[Message]:
-        """Publish and yield many answers on arrival; no answer at all is no error.
+        """Publish and yield answers as they arrive; the absence of answers is not an error.
 
         ::
 
@@ -288,7 +288,7 @@ class Client:
         stats_data: Callable[[EndpointInfo], Any] | None = None,
         concurrency: int = 1,
     ) -> Service:
-        """Make a service of this client, which other clients find by its name (NATS ADR-32).
+        """Create a service on this client, which other clients find by its name (NATS ADR-32).
 
         ::
 
@@ -323,7 +323,7 @@ class Client:
         )
 
     def services(self) -> Services:
-        """Return the services that run somewhere: find them, and send requests whose errors are raised."""
+        """Return a handle to discover running services, and to send requests whose errors are raised."""
         from jetlake.client.services.discovery import Services
 
         return Services(self._connection)
@@ -358,7 +358,7 @@ class Client:
         self._connection.set_servers(parse_addresses(servers if isinstance(servers, str) else list(servers)))
 
     async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
-        """Leave the server and connect again, to the next one of several; returns when there is a connection.
+        """Disconnect and connect again, to the next server if there are several; returns when connected.
 
         Published messages are sent first, for half of the timeout at most: a server that does not answer is left too.
         Use it when credentials or servers have changed, or to balance a cluster.
@@ -406,7 +406,7 @@ class Client:
             await self.close()
 
     async def close(self) -> None:
-        """Write what waits and close; subscriptions end. Use `drain` to let them finish.
+        """Send pending data and close; subscriptions end. Use `drain` to let them finish.
 
         A server that does not take what waits within two seconds is not waited for: `on_error` is told.
         """

@@ -66,7 +66,7 @@ __all__ = ["JetStream"]
 
 @hides("api")
 class JetStream:
-    """JetStream through one connection; made by `Client.jetstream`."""
+    """JetStream through one connection; created by `Client.jetstream`."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class JetStream:
     async def replay_dead_letters(
         self, letters: str, *, of: str = "", consumer: str = "", keep: bool = False
     ) -> ReplayedLetters:
-        """Publish the messages of dead letters again where they were first published, and delete the letters.
+        """Publish the messages of dead letters to their original subjects again, and delete the letters.
 
         All consumers of their stream get the messages, not only the one that gave them up. A replay that broke off may
         be repeated: a message that was published before its letter could be deleted is not published twice.
@@ -291,7 +291,7 @@ class JetStream:
         publish: PublishOptions | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> PubAck:
-        """Store a schedule: the stream publishes messages to `target` at a time, at an interval or by a cron line.
+        """Store a schedule: the stream publishes messages to `target` at a time, at an interval or on a cron schedule.
 
         The stream needs `allow_msg_schedules`. A subject holds one schedule; another message on it, or a purge of it,
         ends the schedule.
@@ -326,13 +326,13 @@ class JetStream:
         return self._api
 
     async def account_info(self) -> AccountInfo:
-        """Return what the account uses and may use."""
+        """Return the usage and the limits of the account."""
         return await self._api.call(AccountInfoReply, "INFO")
 
     # Streams
 
     async def create_stream(self, name: str | StreamConfig, **options: Unpack[StreamOptions]) -> Stream:
-        """Create a stream; one that exists with the same configuration is fine.
+        """Create a stream; an existing one with the same configuration is accepted.
 
         Args:
             name: its name, or a whole configuration.
@@ -347,7 +347,7 @@ class JetStream:
         return Stream(self._api, await self._api.call(StreamCreateReply, "STREAM.CREATE", config.name, body=request))
 
     async def update_stream(self, name: str | StreamConfig, **options: Unpack[StreamOptions]) -> Stream:
-        """Change a stream: the given options only, or the whole when a configuration is given.
+        """Change the given options of a stream, or replace the configuration if one is given.
 
         Raises:
             StreamNotFoundError: there is none of that name.
@@ -361,7 +361,7 @@ class JetStream:
         return stream
 
     async def create_or_update_stream(self, name: str | StreamConfig, **options: Unpack[StreamOptions]) -> Stream:
-        """Create a stream, or change the one that exists to exactly this configuration."""
+        """Create a stream, or change an existing one to exactly this configuration."""
         config = _stream_config(name, options)
         try:
             return await self._update(config)
@@ -395,7 +395,7 @@ class JetStream:
         await self._api.call(StreamDeleteReply, "STREAM.DELETE", name)
 
     async def streams(self, subject: str = "") -> list[StreamInfo]:
-        """Return all streams, sorted by name, or those whose subjects have something in common with `subject`."""
+        """Return all streams, sorted by name, or only streams whose subjects overlap with `subject`."""
         return await self._api.list_all(
             StreamListReply,
             "STREAM.LIST",
@@ -404,7 +404,7 @@ class JetStream:
         )
 
     async def stream_names(self, subject: str = "") -> list[str]:
-        """Give the names of all streams, sorted, or of those whose subjects have something in common with `subject`."""
+        """Return the names of all streams, sorted, or only of streams whose subjects overlap with `subject`."""
         return await self._api.list_all(
             StreamNamesReply,
             "STREAM.NAMES",
@@ -420,7 +420,7 @@ class JetStream:
         progress: Progress | None = None,
         **options: Unpack[RestoreOptions],
     ) -> Stream:
-        """Make a stream of a backup, with its messages and consumers; all of it or nothing, on a jetlake server.
+        """Create a stream from a backup, with its messages and consumers; complete or not at all on a jetlake server.
 
         Args:
             source: a folder with a backup of `Stream.backup` or the `nats` command, or a file that is open for reading
@@ -485,7 +485,7 @@ class JetStream:
     # Key-value buckets
 
     async def create_key_value(self, bucket: str, **options: Unpack[BucketOptions]) -> KeyValue:
-        """Create a bucket; one that exists with the same options is fine.
+        """Create a bucket; an existing one with the same options is accepted.
 
         Raises:
             InvalidOptionError: an option that cannot work; nothing was sent.
@@ -494,7 +494,7 @@ class JetStream:
         return await self._buckets.create(bucket, options)
 
     async def create_or_update_key_value(self, bucket: str, **options: Unpack[BucketOptions]) -> KeyValue:
-        """Create a bucket, or change the one that exists to exactly these options."""
+        """Create a bucket, or change an existing one to exactly these options."""
         return await self._buckets.create_or_update(bucket, options)
 
     async def key_value(self, bucket: str) -> KeyValue:
@@ -521,7 +521,7 @@ class JetStream:
     # Object stores
 
     async def create_object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
-        """Create an object store; one that exists with the same options is fine.
+        """Create an object store; an existing one with the same options is accepted.
 
         Raises:
             InvalidOptionError: an option that cannot work; nothing was sent.
@@ -530,7 +530,7 @@ class JetStream:
         return await self._object_stores.create(bucket, options)
 
     async def create_or_update_object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
-        """Create an object store, or change the one that exists to exactly these options."""
+        """Create an object store, or change an existing one to exactly these options."""
         return await self._object_stores.create_or_update(bucket, options)
 
     async def object_store(self, bucket: str) -> ObjectStore:
@@ -557,7 +557,7 @@ class JetStream:
     # Counters
 
     async def create_counters(self, name: str, **options: Unpack[StreamOptions]) -> Counters:
-        """Create a stream of counters, one for each subject; one that exists with the same configuration is fine.
+        """Create a stream of counters, one for each subject; an existing one with the same configuration is accepted.
 
         Args:
             name: the stream's name.
@@ -624,7 +624,7 @@ class JetStream:
         ordered: bool = False,
         **options: Unpack[SubscribeOptions],
     ) -> PushSubscription | OrderedConsume:
-        """Subscribe through a push consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+        """Subscribe through a push consumer; one that this call creates is deleted by `unsubscribe` and `drain`.
 
         NATS ADR-15 has the rule: they delete a consumer that this call created, a durable one with its position too,
         unless `keep_consumer` is set or another member of its queue group is bound to it. Closing, draining or losing
@@ -652,7 +652,7 @@ class JetStream:
         callback: MessageCallback | None = None,
         **options: Unpack[QueueSubscribeOptions],
     ) -> PushSubscription:
-        """Share a push consumer, which its creator's `unsubscribe` or `drain` deletes if no other member is bound.
+        """Share a push consumer; its creator's `unsubscribe` or `drain` deletes it if no other member is bound.
 
         Without `consumer` and `durable` the queue's name is the durable's name, so that all members meet
         (NATS ADR-15). With `keep_consumer` the consumer stays when its creator is the last to go; see `subscribe`.
@@ -662,7 +662,7 @@ class JetStream:
     async def pull_subscribe(
         self, subject: str = "", durable: str = "", **options: Unpack[BindOptions]
     ) -> PullSubscription:
-        """Fetch by hand from a pull consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+        """Fetch from a pull consumer; one that this call creates is deleted by `unsubscribe` and `drain`.
 
         They delete a consumer that this call created, a durable one too, unless `keep_consumer` is set or another
         client pulls from it; closing the client does not (NATS ADR-13, NATS ADR-15).

@@ -46,7 +46,7 @@ _REQUESTS_SID = b"1"
 
 
 class SocketConnection:
-    """A blocking connection to one server; made by `connect_socket`. Not for several threads at once.
+    """A blocking connection to one server; created by `connect_socket`. Not for several threads at once.
 
     Attributes:
         sock: the socket (with TLS if there is TLS).
@@ -86,7 +86,7 @@ class SocketConnection:
 
     @property
     def max_payload(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
+        """The maximum bytes of headers and payload that the server accepts."""
         return self.info.max_payload
 
     def new_inbox(self) -> bytes:

@@ -66,7 +66,7 @@ class PendingLimits(Struct, frozen=True, kw_only=True):
 
 @hides("handed_out_up_to", "lend_batch", "loan")
 class Subscription(Receiver):
-    """Messages of a subject. Iterate over it, or give a callback; leave it by `unsubscribe` or `drain`.
+    """Messages of a subject. Iterate over it, or pass a callback; end it with `unsubscribe` or `drain`.
 
     Usable as an async context manager, which unsubscribes at its end.
     """
@@ -117,7 +117,7 @@ class Subscription(Receiver):
 
     @property
     def pending_messages(self) -> int:
-        """Messages received and not taken yet."""
+        """Messages received and not read yet."""
         return len(self._mailbox.messages)
 
     @property
@@ -169,12 +169,12 @@ class Subscription(Receiver):
             await mailbox.wait()
 
     async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
-        """Yield all messages that are there, again and again; the fastest way to take many."""
+        """Yield lists of all messages that have arrived; the fastest way to read many."""
         while batch := await self.next_batch():
             yield batch
 
     async def next_batch(self) -> MessageBatch[Message]:
-        """Return all messages that are there, at least one; an empty list once the subscription ended.
+        """Return all messages that have arrived, at least one; an empty list after the end of the subscription.
 
         Raises:
             JetlakeError: the subscription ended for a reason.
@@ -237,7 +237,7 @@ class Subscription(Receiver):
             self.ended(None)
 
     async def drain(self, timeout: Seconds | None = None) -> None:
-        """End the subscription without loss: messages under way still arrive, and callbacks finish.
+        """End the subscription without loss: messages in flight still arrive, and callbacks finish.
 
         Raises:
             RequestTimeoutError: the server did not answer in time.

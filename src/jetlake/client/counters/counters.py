@@ -40,7 +40,7 @@ class CounterEntry(Struct, frozen=True):
 
 
 class Counters:
-    """The counters of a stream, one for each subject; made by `JetStream.counters`.
+    """The counters of a stream, one for each subject; created by `JetStream.counters`.
 
     Attributes:
         stream: the stream that holds them.
@@ -60,7 +60,7 @@ class Counters:
         return f"<Counters {self.stream.name!r}>"
 
     async def add(self, subject: str, increment: int = 1, *, msg_id: str | None = None) -> int:
-        """Add to a counter, which begins at 0.
+        """Add to a counter, which starts at 0.
 
         Args:
             subject: the counter.
@@ -110,7 +110,7 @@ class Counters:
         return _entry(message)
 
     async def entries(self, *subjects: str) -> AsyncIterator[CounterEntry]:
-        """Yield all counters, or those whose subjects match one of these, with one request.
+        """Yield all counters, or only counters whose subjects match, with one request.
 
         Raises:
             PullStatusError: more counters match than the server sends at a time (1024).

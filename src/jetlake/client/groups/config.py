@@ -221,7 +221,7 @@ class GroupNames(Struct, frozen=True):
     """The names of a group on the server.
 
     Attributes:
-        origin: the stream that the group takes messages of.
+        origin: the stream that the group reads.
         group: the group's name.
         is_elastic: whether the group has a stream of its own.
     """

@@ -47,7 +47,7 @@ from jetlake.model.stream import StreamConfig, StreamSource, SubjectTransform
 
 
 class ConsumerGroups:
-    """The consumer groups of a stream; made by `JetStream.consumer_groups`.
+    """The consumer groups of a stream; created by `JetStream.consumer_groups`.
 
     Programs in other languages that use the `pcgroups` libraries see the same groups, and may work in them.
     """
@@ -72,7 +72,7 @@ class ConsumerGroups:
         max_messages: int = 0,
         max_bytes: int = 0,
     ) -> ConsumerGroup:
-        """Create a group whose members may change; one that exists and is alike is fine.
+        """Create a group whose members may change; an existing one with the same settings is accepted.
 
         The group has a stream of its own with copies of the messages that members have not handled yet: a second copy
         on disk, and one more hop.
@@ -113,7 +113,7 @@ class ConsumerGroups:
         mappings: Mapping[str, Sequence[int]] | None = None,
         filters: Sequence[str] = (),
     ) -> ConsumerGroup:
-        """Create a group whose members never change; one that exists and is alike is fine.
+        """Create a group whose members never change; an existing one with the same settings is accepted.
 
         The first token of the stream's subjects must be the partition, a number from 0, as a subject transform of the
         stream writes it: `subject_transform={"src": "orders.*", "dest": "{{partition(8,1)}}.orders.{{wildcard(1)}}"}`.
@@ -172,7 +172,7 @@ class ConsumerGroups:
         return sorted(found)
 
     async def delete(self, name: str) -> None:
-        """Delete a group and stop its members; an elastic one loses the messages that its members have not handled.
+        """Delete a group and stop its members; an elastic group loses the messages that its members have not handled.
 
         Raises:
             ConsumerGroupError: the stream has no group of that name.
@@ -246,12 +246,12 @@ class ConsumerGroups:
 
 @hides("api", "bucket", "names")
 class ConsumerGroup:
-    """A group of members that share the partitions of a stream; made by `ConsumerGroups`.
+    """A group of members that share the partitions of a stream; created by `ConsumerGroups`.
 
     Attributes:
         name: the group's name.
-        stream_name: the stream that the group takes messages of.
-        config: the group as it was when it was last asked for.
+        stream_name: the stream that the group reads.
+        config: the group's configuration when it was last requested.
     """
 
     __slots__ = ("_revision", "api", "bucket", "config", "name", "names", "stream_name")
@@ -274,11 +274,11 @@ class ConsumerGroup:
         return self.names.is_elastic
 
     def partitions(self, member: str) -> tuple[int, ...]:
-        """Return the partitions of a member, as of `config`; none for one that is no member."""
+        """Return the partitions of a member according to `config`; none for other names."""
         return member_partitions(self.config, member)
 
     async def refresh(self) -> GroupConfig:
-        """Ask for the configuration.
+        """Request the configuration again.
 
         Raises:
             KeyNotFoundError: the group was deleted.
@@ -290,7 +290,7 @@ class ConsumerGroup:
     # Members
 
     async def add_members(self, *members: str) -> tuple[str, ...]:
-        """Add members; partitions are distributed again, and change hands only after their old member has finished.
+        """Add members; partitions are redistributed, and move only after their old member has finished.
 
         Returns:
             All members.
@@ -317,7 +317,7 @@ class ConsumerGroup:
             return self.config.members
 
     async def map_members(self, mappings: Mapping[str, Sequence[int]] | None) -> None:
-        """Give each member its partitions, every partition to one; None goes back to even shares, of no members yet.
+        """Assign every partition to one member; None returns to even shares, with no members yet.
 
         Raises:
             ConsumerGroupError: the group is static.
@@ -347,7 +347,7 @@ class ConsumerGroup:
         return [name for name in members if self.names.consumer(name) in waiting]
 
     async def step_down(self, member: str) -> None:
-        """Hand a member's work over from its active instance to another one, if there is one.
+        """Move a member's work from its active instance to another one, if there is one.
 
         Raises:
             ConsumerNotFoundError: the member has no running instance.
@@ -356,7 +356,7 @@ class ConsumerGroup:
         await consumer.unpin(PRIORITY_GROUP)
 
     def consume(self, member: str, handler: GroupHandler, **options: Unpack[MemberOptions]) -> GroupMember:
-        """Work as a member: call the handler with the messages of its partitions, one at a time and in order.
+        """Work as a member: call the handler with each message of its partitions, one at a time and in order.
 
         ::
 

@@ -77,7 +77,7 @@ class MemberOptions(TypedDict, total=False):
 
 
 class GroupMember:
-    """A member at work; made by `ConsumerGroup.consume`.
+    """A member at work; created by `ConsumerGroup.consume`.
 
     Use it as an async context manager, or `start` and `stop`. `wait` tells when the group has ended it.
 
@@ -114,7 +114,7 @@ class GroupMember:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Its partitions in the last known configuration; none while it is no member."""
+        """Its partitions in the last known configuration; none while it is not a member."""
         return member_partitions(self._config, self.name)
 
     @property
@@ -125,14 +125,14 @@ class GroupMember:
     # Life
 
     async def start(self) -> Self:
-        """Begin to work; entering the context manager does it too."""
+        """Start working; entering the context manager does it too."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._group.names.key}-{self.name}")
             self._task.add_done_callback(self._tell_end)
         return self
 
     async def stop(self) -> None:
-        """Finish the message at work and take no others; a handler that calls this is not waited for."""
+        """Finish the current message and accept no others; does not wait for a handler that calls it."""
         self._stopping.set()
         if self._task is not None and not self._handling.is_caller:
             await asyncio.wait([self._task])

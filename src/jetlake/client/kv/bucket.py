@@ -55,7 +55,7 @@ _MARKERS_S = 30 * 60.0
 
 
 class KeyValue:
-    """A bucket of keys, each with a value and some older revisions; made by `JetStream.key_value`.
+    """A bucket of keys, each with a value and some older revisions; created by `JetStream.key_value`.
 
     Other clients of the same server see the same buckets.
 
@@ -182,7 +182,7 @@ class KeyValue:
         return message
 
     async def keys(self, *patterns: str) -> list[str]:
-        """Return the keys that have a value, as the bucket is now; all, or only matches of one of the patterns."""
+        """Return the current keys that have a value: all, or only keys that match one of the patterns."""
         async with self.watch(*patterns, meta_only=True) as watch:
             newest = {entry.key: entry for entry in await watch.current()}
         return [key for key, entry in newest.items() if not entry.is_deleted]
@@ -316,7 +316,7 @@ class KeyValue:
     # Writing
 
     async def put(self, key: str, value: bytes, *, ttl: Seconds | None = None) -> int:
-        """Give a key a value; its revision is returned.
+        """Store a value for a key, and return its revision.
 
         Args:
             key: the key.
@@ -327,7 +327,7 @@ class KeyValue:
         return await self._write(key, value, ttl=ttl)
 
     async def create(self, key: str, value: bytes, *, ttl: Seconds | None = None) -> int:
-        """Give a key a value if it has none.
+        """Store a value for a key that has none.
 
         Args:
             key: the key.
@@ -359,7 +359,7 @@ class KeyValue:
         return from_stored(self.bucket, stored_key, message) if message is not None else None
 
     async def update(self, key: str, value: bytes, revision: int, *, ttl: Seconds | None = None) -> int:
-        """Give a key a value if this is its newest revision; the new one is returned.
+        """Store a value if `revision` is the newest of the key, and return the new revision.
 
         Args:
             key: the key.
@@ -373,7 +373,7 @@ class KeyValue:
         return await self._write(key, value, revision=revision, ttl=ttl)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Replace a value by a marker; older revisions stay as far as the bucket keeps them.
+        """Replace a value by a marker; older revisions stay within the bucket's history.
 
         Args:
             key: the key; it need not be there.
@@ -398,7 +398,7 @@ class KeyValue:
         await self._write(key, b"", revision=revision, headers=_PURGE, ttl=ttl)
 
     async def purge_deletes(self, older_than: Seconds = _MARKERS_S) -> int:
-        """Remove the older revisions of keys that are deleted, and their markers if they are old enough.
+        """Remove the older revisions of deleted keys, and their markers if they are old enough.
 
         Args:
             older_than: seconds that a marker stays, so that slow watchers see it.
@@ -458,7 +458,7 @@ def _can_be_named(key: str) -> bool:
 
 
 class KeyWatch(Watch[Entry]):
-    """The entries of some keys, without end; made by `KeyValue.watch`.
+    """The entries of some keys, without end; created by `KeyValue.watch`.
 
     Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. What the keys are when it
     begins comes first; `current` takes just that. It survives lost connections and restarted servers, and ends with an

@@ -84,7 +84,7 @@ class Message(Struct, gc=False, eq=False):
 
     @property
     def reply(self) -> str:
-        """The subject for answers; empty when the sender waits for none."""
+        """The subject for answers; empty if the sender expects none."""
         return self.raw_reply.decode("utf-8", "surrogateescape")
 
     @property
@@ -123,7 +123,7 @@ class Message(Struct, gc=False, eq=False):
 
     @property
     def metadata(self) -> AckSubject:
-        """Where it is in its stream and how often it was delivered.
+        """Its sequence in the stream and its number of deliveries.
 
         Raises:
             NotJetStreamMessageError: it did not come from JetStream.
@@ -152,7 +152,7 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     async def ack_sync(self, timeout: Seconds | None = None) -> None:
-        """Acknowledge, and wait until the server knows: the message is never delivered again.
+        """Acknowledge, and wait for the server's confirmation: the message is never delivered again.
 
         Behind an `ack`, it waits for the confirmation that `ack` did not ask for. While it waits, other calls send
         nothing: a second `ack_sync` waits for the same answer.
@@ -175,26 +175,26 @@ class Message(Struct, gc=False, eq=False):
         return self._settle(nak_body(delay))
 
     async def nak_sync(self, delay: Seconds | None = None, *, timeout: Seconds | None = None) -> None:
-        """Do as `nak`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `nak`, and wait for the server's confirmation; `timeout` and errors as in `ack_sync`."""
         await self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str = "") -> Ready:
-        """Give the message up, which is never delivered again; the reason goes into the server's advisory."""
+        """Terminate the message: it is never delivered again. The reason is part of the server's advisory."""
         return self._settle(self.term_body(reason))
 
     async def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:
-        """Do as `term`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `term`, and wait for the server's confirmation; `timeout` and errors as in `ack_sync`."""
         await self._confirm(self.term_body(reason), timeout)
 
     def in_progress(self) -> Ready:
-        """Extend the ack wait: the server waits as long again for the acknowledgement."""
+        """Restart the ack wait: the server waits for its full length again."""
         if not self._settled:
             outlet, reply = self._answerable()
             outlet.send(encoder.pub(reply, b"", b"+WPI"))
         return READY
 
     async def in_progress_sync(self, *, timeout: Seconds | None = None) -> None:
-        """Do as `in_progress`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `in_progress`, and wait for the server's confirmation; `timeout` and errors as in `ack_sync`."""
         await self._confirm(b"+WPI", timeout)
 
     def settle_by_pull(self, inbox: bytes, request: bytes) -> None:

@@ -22,14 +22,14 @@ else:
 
 
 class MessageBatch(list[M]):
-    """A list of messages, as fetches and `batches()` give it, that answers for all of them at once.
+    """A list of messages, as returned by fetches and `batches()`, which can be acknowledged at once.
 
     It may also be built of other messages: `MessageBatch(done).ack()`. The server gets the same answers as from a call
     for each message, in their order and with one write. Messages that are settled already are left out. When a call
     raises, nothing was sent and no message is settled. Awaiting the calls is allowed and not needed.
 
     Attributes:
-        error: of a fetch that a status ended behind these messages, the error; None otherwise.
+        error: the error that ended the fetch after these messages; None otherwise.
     """
 
     __slots__ = ("error",)
@@ -52,11 +52,11 @@ class MessageBatch(list[M]):
         return self._settle(nak_body(delay))
 
     def term(self, reason: str = "") -> Ready:
-        """Give all messages up, as `Message.term` does one; errors as in `ack`."""
+        """Terminate all messages, as `Message.term` does one; errors as in `ack`."""
         return self._settle(self[0].term_body(reason)) if self else READY
 
     def in_progress(self) -> Ready:
-        """Extend the ack wait of all messages: the server waits as long again for their acknowledgement."""
+        """Restart the ack wait of all messages: the server waits for its full length again."""
         self._send(b"+WPI")
         return READY
 

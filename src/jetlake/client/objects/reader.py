@@ -31,7 +31,7 @@ _LAG_MAX_S = 30.0
 
 
 class ObjectReader:
-    """The content of an object, chunk by chunk; made by `ObjectStore.open`.
+    """The content of an object, chunk by chunk; created by `ObjectStore.open`.
 
     Use it as an async context manager and iterate over it. The end is reached only if size and digest are right.
 
@@ -69,7 +69,7 @@ class ObjectReader:
         return self._info
 
     async def start(self) -> Self:
-        """Find the object and begin; entering the context manager and iterating do it too.
+        """Find the object and start; entering the context manager and iterating do it too.
 
         Raises:
             ObjectNotFoundError: no object has the name.
@@ -108,7 +108,7 @@ class ObjectReader:
             await self._reading.stop()
 
     async def next_batch(self) -> list[bytes]:
-        """Return the chunks that are there, at least one; an empty list at the end.
+        """Return the chunks that have arrived, at least one; an empty list at the end.
 
         Raises:
             ObjectError: the content has another size or digest than its description, or was replaced meanwhile.

@@ -71,7 +71,7 @@ _ORPHANS_S = 60 * 60.0
 
 
 class ObjectStore:
-    """A bucket of named contents of any size; made by `JetStream.object_store`.
+    """A bucket of named contents of any size; created by `JetStream.object_store`.
 
     An object is visible when the whole content is stored, and a content that replaces another does so at once. Other
     clients of the same server see the same objects.
@@ -207,7 +207,7 @@ class ObjectStore:
         raise ObjectError(f"{name!r} of {store.bucket!r} is a link behind {_LINKS_MAX} others")
 
     async def list(self, *, include_deleted: bool = False) -> list[ObjectInfo]:
-        """Return all objects, as the object store is now.
+        """Return all current objects.
 
         A message of another program that describes no object is left out, and reported to `on_error`.
 
@@ -286,7 +286,7 @@ class ObjectStore:
         chunk_size: int | None = None,
         progress: Progress | None = None,
     ) -> ObjectInfo:
-        """Store a content under a name; a former content is replaced at once when all of the new one is stored.
+        """Store content under a name; existing content is replaced when all of the new content is stored.
 
         A content of any size has a few megabytes in memory at a time. When storing fails, its chunks are removed;
         `purge_orphans` removes the chunks of a program that was killed.
@@ -358,7 +358,7 @@ class ObjectStore:
         headers: ObjectHeaders | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change the description of an object and keep its content; arguments that are not given change nothing.
+        """Change the description of an object, but not its content; only the given arguments are changed.
 
         Args:
             name: the object's name.
@@ -386,7 +386,7 @@ class ObjectStore:
         return await self._catalog.rename(old, changed)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
-        """Make a link to an object, which `get` follows.
+        """Create a link to an object, which `get` follows.
 
         Args:
             name: the link's name; a link that has it is replaced.
@@ -403,7 +403,7 @@ class ObjectStore:
         return await self._link(name, ObjectLink(bucket=found.bucket, name=found.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Make a link to a whole object store.
+        """Create a link to a whole object store.
 
         Args:
             name: the link's name; a link that has it is replaced.
@@ -431,11 +431,11 @@ class ObjectStore:
         await self._catalog.purge_chunks(old)
 
     async def seal(self) -> None:
-        """Allow no more changes, for good."""
+        """Disallow changes permanently."""
         await self.stream.update(sealed=True)
 
     async def purge_orphans(self, older_than: Seconds = _ORPHANS_S) -> int:
-        """Remove chunks that belong to no object, left by programs that were killed while they stored one.
+        """Remove chunks without an object, which programs left when they were killed during a `put`.
 
         Args:
             older_than: seconds since the last chunk of a content was stored; longer than any writer pauses, since the
@@ -466,7 +466,7 @@ class ObjectStore:
 
 
 class ObjectWatch(Watch[ObjectInfo]):
-    """The objects of an object store, without end; made by `ObjectStore.watch`.
+    """The objects of an object store, without end; created by `ObjectStore.watch`.
 
     Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. The objects that are there
     when it begins come first; `current` takes just these. It survives lost connections and restarted servers, and ends

@@ -61,7 +61,7 @@ _CATCH_UP_S = 5.0
 
 @hides("fetch_once")
 class OrderedConsumer:
-    """A consumer for one reader that wants everything in order and acknowledges nothing.
+    """A consumer for one reader, in order and without acknowledgements.
 
     Iterate over it (`async for message in stream.ordered()`), enter it (`async with stream.ordered() as messages`), or
     use `consume`, `fetch` and `next` as with others.
@@ -85,7 +85,7 @@ class OrderedConsumer:
 
     @property
     def name(self) -> str:
-        """The name of the current consumer; it changes. Empty before the first read."""
+        """The name of the current consumer, which changes; empty before the first read."""
         return self._consumer.name if self._consumer is not None else ""
 
     async def info(self) -> ConsumerInfo:
@@ -144,7 +144,7 @@ class OrderedConsumer:
             await entered.stop()
 
     def batches(self) -> AsyncIterator[MessageBatch[Message]]:
-        """Return an iterator over batches of all messages that are there; the fastest way to take many."""
+        """Return an iterator over lists of all messages that have arrived; the fastest way to read many."""
         return self.consume().batches()
 
     # Single fetches
@@ -165,7 +165,7 @@ class OrderedConsumer:
         return OrderedFetch(self, options)
 
     async def next(self, timeout: Seconds = 5.0) -> Message | None:
-        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        """Return the next message, or None if none arrived within `timeout` seconds; 0 does not wait."""
         messages = await self.fetch_once(next_options(timeout))
         return messages[0] if messages else None
 

@@ -76,7 +76,7 @@ class Watch(Generic[T]):
         return f"<{type(self).__name__} of {self._name!r}{' ended' if self._reading.is_stopped else ''}>"
 
     def start(self) -> Self:
-        """Begin; entering the context manager, `current` and iterating do it too."""
+        """Start; entering the context manager, `current` and iterating do it too."""
         self._reading.start()
         return self
 
@@ -87,7 +87,7 @@ class Watch(Generic[T]):
         await self._reading.__aexit__(kind)
 
     async def stop(self) -> None:
-        """End the watch, and with it the loops that iterate."""
+        """End the watch, and the loops that iterate over it."""
         await self._reading.stop()
 
     def report(self, error: Exception) -> None:
@@ -95,11 +95,11 @@ class Watch(Generic[T]):
         self._reading.report(error)
 
     async def wait(self) -> None:
-        """Wait until a watch with a handler ends; the reason, if there is one, is raised."""
+        """Wait until a watch with a handler ends; raises the error that ended it, if any."""
         await self._reading.wait()
 
     async def current(self) -> list[T]:
-        """Return the values of the beginning that were not taken yet; it may be none.
+        """Return the remaining initial values; may be empty.
 
         Values that are written meanwhile may be among them, so a subject may come twice, oldest first.
 
@@ -164,7 +164,7 @@ class Watch(Generic[T]):
             raise RequestTimeoutError(f"no change of {self._name!r} within {timeout} s") from None
 
     async def next_batch(self) -> list[T]:
-        """Return all changes that are there, at least one; an empty list once the watch was stopped.
+        """Return all changes that have arrived, at least one; an empty list once the watch is stopped.
 
         Raises:
             ConsumeError: the watch ended.

@@ -26,7 +26,7 @@ _ANY_ID = next_nuid().encode()
 
 
 class AtomicBatch:
-    """Messages for one stream with `allow_atomic`; made by `JetStream.batch`.
+    """Messages for one stream with `allow_atomic`; created by `JetStream.batch`.
 
     Messages are collected here and sent when the `async with` block ends; an exception in it discards them. Without a
     block, `commit` sends them. While a cluster elects the stream's leader, the batch is sent again under another id: a
@@ -65,7 +65,7 @@ class AtomicBatch:
         return self._ack
 
     def publish(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> Ready:
-        """Add a message; awaiting the result is allowed and not needed, since nothing is sent yet.
+        """Add a message. Nothing is sent yet, so the result need not be awaited.
 
         Args:
             subject: a subject that the stream captures.
@@ -148,7 +148,7 @@ class AtomicBatch:
         return decode_pub_ack(await self._request(last, header))
 
     def discard(self) -> None:
-        """Forget the messages; nothing was sent."""
+        """Discard the messages; nothing was sent."""
         self._is_over = True
         self._messages = []
 

@@ -46,7 +46,7 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class FastPublisher:
-    """Publishes to one stream with `allow_batched`; made by `JetStream.fast_publisher`.
+    """Publishes to one stream with `allow_batched`; created by `JetStream.fast_publisher`.
 
     `publish` waits only while too many messages are not acknowledged; the end of the `async with` block commits.
 
@@ -59,7 +59,7 @@ class FastPublisher:
 
     Attributes:
         published: messages published so far.
-        acknowledged: messages that the stream has taken or refused, as far as is known.
+        acknowledged: messages that the stream is known to have stored or refused.
         lost: ranges of messages that did not arrive, numbered from 1, with gaps `ok`.
         refused: numbers of messages that the stream refused, with the errors.
     """
@@ -114,7 +114,7 @@ class FastPublisher:
         return self._ack
 
     async def publish(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> int:
-        """Publish a message, after a wait while too many are not acknowledged; return its number in the batch.
+        """Publish a message and return its number in the batch; waits while too many are unacknowledged.
 
         Args:
             subject: a subject that the stream captures.

@@ -31,7 +31,7 @@ _NUMBERS = [b"%03d" % number for number in range(RUN_MAX)]
 
 @hides("error", "is_duplicate", "is_observed", "known", "observe")
 class PendingAck(Struct, eq=False):
-    """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`.
+    """The acknowledgement of a message in flight: await it, or leave it to `publish_async_complete`.
 
     It is a reference: the outcomes of all messages of one write are kept together, as long as a `PendingAck` of one of
     them is held.

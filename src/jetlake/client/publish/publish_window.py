@@ -175,7 +175,7 @@ class PublishWindow(Receiver):
 
     @property
     def payload_bytes_max(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
+        """The maximum bytes of headers and payload that the server accepts."""
         return self._connection.max_payload
 
     def _is_full(self) -> bool:

@@ -87,7 +87,7 @@ class Publisher:
 
     @property
     def payload_bytes_max(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
+        """The maximum bytes of headers and payload that the server accepts."""
         return self._connection.max_payload
 
     def check_size(self, size: int) -> None:

@@ -125,7 +125,7 @@ class MessageReader:
             raise mailbox.error
 
     async def batches(self) -> AsyncIterator[MessageBatch[Message]]:
-        """Take all messages that are there, again and again; the fastest way to take many.
+        """Yield lists of all messages that have arrived; the fastest way to read many.
 
         The `ack()` of each batch acknowledges all its messages by one call.
         """
@@ -138,7 +138,7 @@ class MessageReader:
                 await self.stop()
 
     async def next_batch(self) -> MessageBatch[Message]:
-        """Take all messages that are there, at least one; an empty list once the read was stopped or drained.
+        """Return all messages that have arrived, at least one; an empty list once the read is stopped or drained.
 
         Raises:
             ConsumeError: the read ended.
@@ -183,7 +183,7 @@ class MessageReader:
         return self._pull.loan
 
     async def next(self, timeout: Seconds | None = None) -> Message:
-        """Take the next message.
+        """Return the next message.
 
         Args:
             timeout: seconds to wait; for ever when None.
@@ -218,7 +218,7 @@ class MessageReader:
             raise InvalidOptionError("a handler gets all messages; leave it out to iterate")
 
     async def wait(self) -> None:
-        """Wait until a read with a handler ends; the reason, if there is one, is raised."""
+        """Wait until a read with a handler ends; raises the error that ended it, if any."""
         self.start()
         handlers = self._pull.handlers
         self._pull.waiting += 1
@@ -235,7 +235,7 @@ class MessageReader:
     # Stopping
 
     async def stop(self) -> list[Message]:
-        """Stop at once. Messages not handed out go back to the server, and are returned for the record.
+        """Stop at once. Messages that were not handed out are given back to the server, and returned for information.
 
         Handlers that are at work finish their message; one that calls this itself is not waited for.
         """
@@ -246,7 +246,7 @@ class MessageReader:
         await self.stop()
 
     async def drain(self) -> None:
-        """Pull no more; everything that is under way is still handed out, then the loop that waits ends."""
+        """Stop pulling; messages in flight are still handed out, then the waiting loop ends."""
         await self._pull.drain()
 
     # What the blocking client calls
@@ -297,7 +297,7 @@ class Consume(MessageReader):
 
     @property
     def pin_id(self) -> str:
-        """The pin of this client in its priority group; empty while another client is the pinned one."""
+        """The pin of this client in its priority group; empty while another client is pinned."""
         return self._pull.state.pin_id
 
 

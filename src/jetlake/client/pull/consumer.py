@@ -113,7 +113,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Fetch:
-        """Ask for some messages once.
+        """Request some messages once.
 
         `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes. The
         list's `ack()` acknowledges all messages by one call. A pull that is refused, or that no server can take right
@@ -164,7 +164,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Fetch:
-        """Acknowledge a message of this consumer and ask for the next ones, in one message to the server.
+        """Acknowledge a message of this consumer and request the next ones, in one message to the server.
 
         Result and other arguments are as in `fetch`. A message that was acknowledged before is not
         acknowledged again. The acknowledgement has no confirmation of its own: the messages that come are one.
@@ -198,7 +198,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Message | None:
-        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there.
+        """Return the next message, or None if none arrived within `timeout` seconds; 0 does not wait.
 
         Raises:
             ConsumeError: the consumer is gone or the server stalls.
@@ -371,7 +371,7 @@ class Consumer:
         await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
 
     async def pause(self, until: datetime | str | Seconds) -> ConsumerPauseReply:
-        """Deliver nothing before a time.
+        """Pause delivery until a time.
 
         Args:
             until: the time, or seconds from now.
@@ -390,7 +390,7 @@ class Consumer:
         return await self._api.call(ConsumerResetReply, "CONSUMER.RESET", self.stream_name, self.name, body=body)
 
     async def unpin(self, group: str) -> None:
-        """Take the pin from the client that has it, so that another one gets it.
+        """Unpin the pinned client, so that another one is pinned.
 
         Raises:
             ApiError: the consumer has no such group.

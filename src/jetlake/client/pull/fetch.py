@@ -98,7 +98,7 @@ class Fetch(Deferred[MessageBatch[Message]]):
 
     @property
     def status(self) -> PullStatus | None:
-        """The status with which the server ended it; None when it was filled or still runs."""
+        """The status with which the server ended the fetch; None if it was filled or is still running."""
         return self._state.status if self._state is not None else None
 
     @property

@@ -59,7 +59,7 @@ class Shown(NamedTuple):
 
 
 class Schemas:
-    """The schemas of an account's payloads; made by `JetStream.schemas`.
+    """The schemas of an account's payloads; created by `JetStream.schemas`.
 
     ::
 
@@ -222,7 +222,7 @@ class Schemas:
         (await self.refresh()).check(subject, payload)
 
     async def shown(self, subject: str, payload: bytes, stream: str = "") -> Shown:
-        """Return a payload as its schema reads it.
+        """Return a payload decoded with its schema.
 
         Raises:
             ConfigError: what reads such payloads is not installed.
@@ -250,7 +250,7 @@ class Schemas:
         return cast("PublishOptions", {name: value for name, value in options.items() if name != "validate"})
 
     async def refresh(self, *, at_once: bool = False) -> SchemaSet:
-        """Return the schemas as they are now, or were five seconds ago at most."""
+        """Return the schemas, at most five seconds old."""
         now_s = asyncio.get_running_loop().time
         if not at_once and now_s() < self._fresh_until_s:
             return self._known

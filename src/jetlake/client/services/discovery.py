@@ -33,7 +33,7 @@ _TIMEOUT_S = 5.0
 
 
 class Services:
-    """The services that are there; made by `Client.services`."""
+    """The running services; created by `Client.services`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -64,7 +64,7 @@ class Services:
         timeout: Seconds | None = None,
         headers: HeadersLike | None = None,
     ) -> Message:
-        """Send a request to an endpoint, as `Client.request`, and raise the error that it answers with.
+        """Send a request to an endpoint, as `Client.request` does; raises the error that the service returns.
 
         Raises:
             ServiceError: the service says that the request failed.

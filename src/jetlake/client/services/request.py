@@ -78,7 +78,7 @@ class ServiceRequest:
     def respond_error(
         self, code: int, description: str, payload: bytes = b"", *, headers: HeadersLike | None = None
     ) -> Ready:
-        """Answer that the request failed; the statistics count it.
+        """Answer with an error, which the statistics count.
 
         Args:
             code: a number, as HTTP's.

@@ -59,7 +59,7 @@ class EndpointGroup:
         self._queue = queue
 
     def group(self, prefix: str, *, queue: str | None = "") -> EndpointGroup:
-        """Make a group under this one.
+        """Create a group below this one.
 
         Args:
             prefix: tokens for the subjects, without wildcards.
@@ -137,7 +137,7 @@ class EndpointGroup:
 
 
 class Service(EndpointGroup):
-    """An instance of a service; made by `Client.service`. Use it as an async context manager, or `start` and `stop`.
+    """An instance of a service; created by `Client.service`. Use it as an async context manager, or `start` and `stop`.
 
     Attributes:
         identity: name, unique id, version and metadata of the instance.
@@ -224,7 +224,7 @@ class Service(EndpointGroup):
         return self
 
     async def stop(self) -> None:
-        """Answer the requests that have come, and take no others; calling it again does nothing.
+        """Answer the requests that have arrived, and accept no others; calling it again does nothing.
 
         A call that is cancelled has stopped the service all the same, without waiting for the handlers.
 
@@ -270,7 +270,7 @@ class Service(EndpointGroup):
         )
 
     def stats(self) -> ServiceStats:
-        """Count requests, errors and processing times since the start or the last `reset`."""
+        """Return the requests, errors and processing times since the start or the last `reset`."""
         own = self.identity
         stats: list[EndpointStats] = [endpoint.stats() for endpoint in self._endpoints.values()]
         return ServiceStats(
@@ -284,7 +284,7 @@ class Service(EndpointGroup):
         )
 
     def reset(self) -> None:
-        """Count from zero again."""
+        """Reset the statistics to zero."""
         self._started = datetime.now(UTC)
         for endpoint in self._endpoints.values():
             endpoint.reset()
@@ -374,7 +374,7 @@ class Endpoint:
         )
 
     def reset(self) -> None:
-        """Count from zero again."""
+        """Reset the statistics to zero."""
         self._counts = _Counts()
 
     async def _answer(self, message: Message) -> None:

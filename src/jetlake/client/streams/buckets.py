@@ -64,13 +64,13 @@ class Buckets(Generic[HandleT, OptionsT]):
         self._handle = handle
 
     async def create(self, bucket: str, options: OptionsT) -> HandleT:
-        """Create a bucket; one that exists with the same options is fine."""
+        """Create a bucket; an existing one with the same options is accepted."""
         config = self._configure(bucket, options)
         body = StreamCreateRequest.from_config(config)
         return self._handle(await self._api.call(StreamCreateReply, "STREAM.CREATE", config.name, body=body))
 
     async def create_or_update(self, bucket: str, options: OptionsT) -> HandleT:
-        """Create a bucket, or change the one that exists to exactly these options."""
+        """Create a bucket, or change an existing one to exactly these options."""
         config = self._configure(bucket, options)
         body = StreamCreateRequest.from_config(config)
         try:

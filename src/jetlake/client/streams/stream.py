@@ -176,7 +176,7 @@ class Stream:
         return info
 
     async def update(self, config: StreamConfig | None = None, **options: Unpack[StreamOptions]) -> StreamInfo:
-        """Change the configuration: the given options only, or the whole when a configuration is given.
+        """Change the given options, or replace the configuration if one is given.
 
         Raises:
             ApiError: the server refuses the change.
@@ -194,7 +194,7 @@ class Stream:
         await self._api.call(StreamDeleteReply, "STREAM.DELETE", self.name)
 
     async def purge(self, *, subject: str = "", before: int = 0, keep: int = 0) -> int:
-        """Remove messages: all, or the ones that the arguments select.
+        """Remove all messages, or only messages that the arguments select.
 
         Args:
             subject: only messages whose subject matches.
@@ -220,7 +220,7 @@ class Stream:
         window_bytes: int = 0,
         progress: Progress | None = None,
     ) -> Backup:
-        """Save the stream, as it is now, to a folder or file; `JetStream.restore` makes a stream of it again.
+        """Back up the stream to a folder or file; `JetStream.restore` creates a stream from it.
 
         The archive is nats-server's, and the folder that of the `nats` command: any server can restore it.
 
@@ -256,7 +256,7 @@ class Stream:
         start_time: datetime | str | None = None,
         direct: bool | None = None,
     ) -> StoredMessage:
-        """Return one message by its place.
+        """Return one message, by sequence, subject or time.
 
         Args:
             sequence: its sequence; with `next_by_subject`, where to begin.
@@ -384,7 +384,7 @@ class Stream:
         return get_batch(self._api, self.name, request)
 
     async def get_last_for(self, *subjects: str) -> dict[str, StoredMessage]:
-        """Return the newest message of every subject that matches one of these, by subject, with one request.
+        """Return the newest message of every matching subject, by subject, with one request.
 
         Args:
             subjects: subjects, or patterns with `*` for one token and `>` for the rest.
@@ -468,7 +468,7 @@ class Stream:
         durable: bool | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """Create a pull consumer; one that exists with the same configuration is fine.
+        """Create a pull consumer; an existing one with the same configuration is accepted.
 
         Args:
             name: its name, or a whole configuration. Default: one that the library makes up.
@@ -488,11 +488,11 @@ class Stream:
         durable: bool | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """Create a pull consumer, or change the one that exists to this configuration."""
+        """Create a pull consumer, or change an existing one to this configuration."""
         return await self._create(name, durable, options, ConsumerAction.CREATE_OR_UPDATE)
 
     async def update_consumer(self, name: str | ConsumerConfig, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Change a consumer: the given options only, or the whole when a configuration is given.
+        """Change the given options of a consumer, or replace the configuration if one is given.
 
         Raises:
             ConsumerDoesNotExistError: there is none of that name.

@@ -138,7 +138,7 @@ class _Inbox(Receiver):
 
 
 class PullSubscription:
-    """A pull consumer, fetched from by hand; made by `JetStream.pull_subscribe`.
+    """A pull consumer for explicit fetches; created by `JetStream.pull_subscribe`.
 
     Attributes:
         stream_name: the stream's name.
@@ -191,7 +191,7 @@ class PullSubscription:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> MessageBatch[Message]:
-        """Fetch up to `batch` messages: all that are there, or, if none is, the next ones within `timeout` seconds.
+        """Fetch up to `batch` available messages, or, if there are none, the next ones within `timeout` seconds.
 
         Args:
             batch: most messages.
@@ -391,7 +391,7 @@ class PullSubscription:
         await self._bound.delete_if_owned(self._bound.has_waiting_pulls if self._bound.is_named else None)
 
     async def drain(self) -> None:
-        """End it as `unsubscribe`, since nothing is under way between two fetches; a failure goes to `on_error`."""
+        """End it as `unsubscribe` does: nothing is in flight between two fetches; a failure goes to `on_error`."""
         try:
             await self.unsubscribe()
         except JetlakeError as error:

@@ -47,7 +47,7 @@ class PushSettings(Struct, frozen=True):
 
 
 class PushSubscription(Subscription):
-    """Messages of a push consumer; made by `JetStream.subscribe` and `JetStream.queue_subscribe`.
+    """Messages of a push consumer; created by `JetStream.subscribe` and `JetStream.queue_subscribe`.
 
     Heartbeats, flow control and gaps are handled: alarms and gaps go to `on_error`. A status that is an error ends
     the iterator with it (with a callback, it goes to `on_error`). So does a consumer that is found to be gone after an

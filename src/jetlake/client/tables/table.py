@@ -59,7 +59,7 @@ class TableRead:
         return f"<Table of {self._name!r}>"
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        """Return the schema of the rows; JSON payloads without a given schema have it inferred from the first ones."""
         return self.schema_of(self.make_link())
 
     def schema_of(self, link: ClientLink) -> pa.Schema:
@@ -101,7 +101,7 @@ class TableRead:
         return polars.from_arrow(self.to_arrow(link))
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """Return a DuckDB relation over the table, read again each time that the relation is executed.
+        """Return a DuckDB relation over the table, which is read again at each execution.
 
         Args:
             connection: a DuckDB connection. Default: DuckDB's own.
@@ -174,7 +174,7 @@ class Table:
         return self._read
 
     async def schema(self) -> pa.Schema:
-        """Return the schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        """Return the schema of the rows; JSON payloads without a given schema have it inferred from the first ones."""
         return await _in_thread(self._read.make_link(), self._read.schema_of)
 
     async def arrow_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -205,7 +205,7 @@ class Table:
         return await _in_thread(self._read.make_link(), self._read.to_polars)
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """Return a DuckDB relation over the table, read again each time that the relation is executed.
+        """Return a DuckDB relation over the table, which is read again at each execution.
 
         Executing it waits: do that in a thread, as in `await asyncio.to_thread(relation.fetchall)`.
 

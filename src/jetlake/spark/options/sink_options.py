@@ -28,7 +28,7 @@ class SinkOptions:
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     subject: str = option(
-        "subject", _subject, "", "column `subject`", "Subject of every message; without it, column `subject` says it."
+        "subject", _subject, "", "column `subject`", "Subject of every message; without it, column `subject` is used."
     )
     allow_system_subjects: bool = option(
         "allowSystemSubjects",
@@ -36,7 +36,7 @@ class SinkOptions:
         False,
         "false",
         "Publish to subjects that begin with `$` too. They are requests to the server (`$JS.API.…` may delete streams) "
-        "or keys of a bucket (`$KV.…`), so a row with such a subject is refused unless this says otherwise.",
+        "or keys of a bucket (`$KV.…`), so rows with such subjects are refused by default.",
     )
     stream: str = option(
         "stream",
@@ -59,7 +59,8 @@ class SinkOptions:
         text,
         "",
         "none",
-        "The schema to write by as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, that of a subject.",
+        "The schema to write with, as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, the schema of that "
+        "subject in the bucket of schemas.",
     )
     protobuf_schema: str = option(
         "protobufSchema",
@@ -67,7 +68,7 @@ class SinkOptions:
         "",
         "none",
         "The descriptor set of `protoc --include_imports --descriptor_set_out` in Base64, for "
-        "`payloadFormat=protobuf`; or `bucket:orders.>`, that of a subject.",
+        "`payloadFormat=protobuf`; or `bucket:orders.>`, the schema of that subject in the bucket of schemas.",
     )
     protobuf_message: str = option(
         "protobufMessage",

@@ -50,7 +50,7 @@ class SourceOptions:
         stream_patterns,
         (),
         "required",
-        'Name of the stream, or of several separated by commas. `.load("ORDERS")` says the same. `*` stands for any '
+        'Name of the stream, or of several separated by commas. `.load("ORDERS")` does the same. `*` stands for any '
         "characters: `ORDERS_*` reads all streams with such names, and a streaming query picks up new ones.",
     )
     discovery_interval_s: float = option(
@@ -102,7 +102,7 @@ class SourceOptions:
         bucket_name,
         "jetlake_spark",
         "jetlake_spark",
-        "Key-value bucket in which tasks note what they found lost, with `failOnDataLoss=false`, so that the query's "
+        "Key-value bucket in which tasks record lost messages, with `failOnDataLoss=false`, so that the query's "
         "`lost` counts it; made when the first message is lost. `none` does without: such losses are then only logged.",
     )
     reader: str = option(
@@ -135,7 +135,7 @@ class SourceOptions:
         consumer_name,
         "",
         "from stream and subjects",
-        "Name of the durable consumer by which a streaming query holds its place in a work queue or interest stream.",
+        "Name of the durable consumer that keeps the position of a streaming query in a work queue or interest stream.",
     )
     take_over: bool = option(
         "consumerTakeover",
@@ -198,7 +198,7 @@ class SourceOptions:
         "`jetlake.spark.session()`.",
     )
     poll_interval_s: float = option(
-        "pollInterval", duration_s, 0.02, "20ms", "How often a streaming query asks the server for news."
+        "pollInterval", duration_s, 0.02, "20ms", "How often a streaming query asks the server for new messages."
     )
     rows_per_batch: int = option(
         "arrowBatchRows", positive, 16384, "16384", "Most rows that go to Spark in one Arrow batch."
@@ -224,7 +224,8 @@ class SourceOptions:
         text,
         "",
         "none",
-        "The writer's schema as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, that of a subject.",
+        "The writer's schema as JSON text, for `payloadFormat=avro`; or `bucket:orders.>`, the schema of that subject "
+        "in the bucket of schemas.",
     )
     avro_reader_schema: str = option(
         "avroReaderSchema",
@@ -240,7 +241,7 @@ class SourceOptions:
         "",
         "none",
         "The descriptor set of `protoc --include_imports --descriptor_set_out` in Base64, for "
-        "`payloadFormat=protobuf`; or `bucket:orders.>`, that of a subject.",
+        "`payloadFormat=protobuf`; or `bucket:orders.>`, the schema of that subject in the bucket of schemas.",
     )
     protobuf_message: str = option(
         "protobufMessage",

@@ -52,14 +52,14 @@ _HASH_DIGITS = 16
 _NOT_COPIED = ("Nats-Msg-Id", "Nats-Stream-Source")
 _NOT_COPIED_PREFIX = "Nats-Expected-"
 SINK_COLUMNS: dict[str, tuple[str, str]] = {
-    "subject": ("string", "where to publish, unless option `subject` says it"),
+    "subject": ("string", "where to publish, unless option `subject` is set"),
     "data": ("binary or string", "the payload, with `payloadFormat=raw`; null is an empty one"),
     "headers": (
         "map<string,array<string>> or map<string,string>",
         "the message's headers. `Nats-Msg-Id`, `Nats-Stream-Source` and `Nats-Expected-…` among them are left out: "
         "they are about the publish that they came with",
     ),
-    "headers_raw": ("binary", "a header block as on the wire, in place of `headers` where it is not null"),
+    "headers_raw": ("binary", "a header block as on the wire, in place of `headers` if it is not null"),
     "msg_id": ("string", "`Nats-Msg-Id`, by which the stream knows a message that it has already"),
     "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
     "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),

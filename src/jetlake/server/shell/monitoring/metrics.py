@@ -51,21 +51,27 @@ def metrics_text(server: ServerView) -> Steps[str]:
     page.counter("jetlake_bytes_received_total", "Header and payload bytes from clients.", totals["in_bytes"])
     page.counter("jetlake_bytes_sent_total", "Header and payload bytes to clients.", totals["out_bytes"])
     page.gauge("jetlake_connections", "Connected clients.", len(server.connections))
-    page.counter("jetlake_connections_total", "Clients that ever connected.", counts.total_connections)
-    page.counter("jetlake_slow_consumers_total", "Clients cut off for reading too slowly.", counts.slow_consumers)
-    page.counter("jetlake_stale_connections_total", "Clients that stopped answering.", counts.stale_connections)
+    page.counter("jetlake_connections_total", "Connections since the start.", counts.total_connections)
+    page.counter("jetlake_slow_consumers_total", "Clients disconnected for reading too slowly.", counts.slow_consumers)
+    page.counter(
+        "jetlake_stale_connections_total",
+        "Clients disconnected because they did not answer pings.",
+        counts.stale_connections,
+    )
     page.gauge(
         "jetlake_subscriptions",
         "Subscriptions of clients, listeners and streams.",
         sum(account.interest_count for account in server.accounts.values()),
     )
-    page.counter("jetlake_internal_errors_total", "Defects met and survived.", server.defects)
+    page.counter(
+        "jetlake_internal_errors_total",
+        "Internal errors, each with a line in the log.",
+        server.defects,
+    )
     page.gauge("jetlake_memory_bytes", "Memory of the process.", platform.resident_bytes())
     page.gauge("jetlake_uptime_seconds", "Time since the start.", uptime_ns(server) / 1e9)
     yield from _add_streams(page, server)
-    _add_histogram(
-        page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", engine_loop.durations
-    )
+    _add_histogram(page, "jetlake_turn_seconds", "Time that one turn of the event loop took.", engine_loop.durations)
     if engine_loop.committer is not None:
         _add_histogram(
             page,
@@ -93,7 +99,7 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
     page.gauge("jetlake_consumers", "Consumers.", consumers)
     page.gauge(
         "jetlake_disk_failures",
-        "Streams and consumers that take nothing more because the disk failed.",
+        "Streams and consumers that cannot be written because the disk fails.",
         len(engine.commit.failures),
     )
     page.gauge(
@@ -121,9 +127,9 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
             if not stream.is_closed and not consumer.is_closed:
                 infos.append((account, stream.name, consumer.info()))
     for name, help, attribute in (
-        ("jetlake_consumer_pending", "Messages that wait to be delivered.", "num_pending"),
-        ("jetlake_consumer_ack_pending", "Messages that wait to be acknowledged.", "num_ack_pending"),
-        ("jetlake_consumer_redelivered", "Messages that were delivered again and are not done.", "num_redelivered"),
+        ("jetlake_consumer_pending", "Messages that are not delivered yet.", "num_pending"),
+        ("jetlake_consumer_ack_pending", "Messages that await an acknowledgement.", "num_ack_pending"),
+        ("jetlake_consumer_redelivered", "Messages that were redelivered and are not acknowledged.", "num_redelivered"),
         ("jetlake_consumer_waiting", "Pull requests that wait for messages.", "num_waiting"),
     ):
         page.family(name, "gauge", help)
