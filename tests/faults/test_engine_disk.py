@@ -128,7 +128,7 @@ def test_trouble_is_told_once_and_over_by_itself(trouble, sync_interval_ns):
         for _ in range(60):
             world.step()
         world.settle()
-        refused = [report for report in reports if "refuses" in report]
+        refused = [report for report in reports if "retrying" in report]
         assert len(refused) == len(set(refused)), "each of them once"
         assert bool(refused) == bool(world.engine.disk_failures())
         world.heal()
