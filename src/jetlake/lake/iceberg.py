@@ -130,6 +130,11 @@ class IcebergTable:
             return self.catalog.load_table(self.address.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except FileNotFoundError as error:
+            raise LakeError(
+                f"the catalog has table {self.address.name}, but the table's metadata is gone: {first_line(error)}. "
+                "Bring it back, or archive into another table"
+            ) from None
         except Exception as error:
             raise LakeError(f"table {self.address.name} can't be read: {first_line(error)}") from None
 

@@ -365,3 +365,10 @@ def test_a_file_that_is_gone_before_it_is_committed_is_named(archived):
     Path(path.removeprefix("file://")).unlink()
     with pytest.raises(LakeError, match=r"a file of table lake\.orders is gone"):
         archived.append(1, [path], 11, 20)
+
+
+def test_a_table_whose_metadata_is_gone_is_told(archived):
+    add(archived, 0, 1, 11)
+    Path(archived.require().metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(LakeError, match=r"the catalog has table lake\.orders, but .* is gone: .* another table"):
+        archived.create(COLUMNS, ["date"], "OF_ARCHIVE1")

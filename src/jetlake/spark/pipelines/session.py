@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,4 +130,6 @@ def _ignore_sigterm(jvm: Any) -> None:
     The command stops Spark when its batch is finished, and Java ends with the command, however that ends.
     """
     java = jvm.sun.misc
-    java.Signal.handle(java.Signal("TERM"), java.SignalHandler.SIG_IGN)
+    # With -Xrs among its options, Java leaves signals to the system.
+    with suppress(Py4JError):
+        java.Signal.handle(java.Signal("TERM"), java.SignalHandler.SIG_IGN)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from jetlake.client.tables.archived import NOTES
+from jetlake.client.tables.archived import NOTES, REJECTS
 from jetlake.client.tables.option_values import names_text
 from jetlake.client.tables.stream_api import ask
 from jetlake.errors import ConfigError, SparkError
@@ -23,6 +23,7 @@ from jetlake.spark.pipelines.archive import (
     planned_end,
     read_archive,
     read_record,
+    rejects_of,
 )
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import BATCHES
@@ -124,10 +125,23 @@ class Verify:
         if self.repair:
             # No writer may be about to commit them.
             run.closing.enter_context(locked(files, self.name))
-        table = IcebergTable(described_address(self.target, described), str(described["id"]))
+        orphans = self._orphans_of(files, self.target, described)
+        if described.get("payload"):
+            folder, table = rejects_of(self.target), f"{described['table']}{REJECTS}"
+            orphans += self._orphans_of(files.beside(folder), folder, {**described, "table": table})
+        if orphans:
+            run.facts["orphan files"] = f"{len(orphans)} (--repair deletes them)"
+        if self.repair:
+            for io, path in orphans:
+                io.delete(path)
+            run.facts["orphan files"] = f"{len(orphans)} deleted"
+
+    def _orphans_of(self, files: FileSystem, folder: str, described: Mapping[str, Any]) -> list[tuple[Any, str]]:
+        """Return the orphans of the table whose notes are in a folder, each with what can delete it."""
+        table = IcebergTable(described_address(folder, described), str(described["id"]))
         found = table.load()
         if found is None:
-            return
+            return []
         noted = files.read_json(TABLE)
         if self.repair and noted is not None and not _holds(found, noted):
             raise SparkError(
@@ -136,13 +150,8 @@ class Verify:
             )
         location = found.location().rstrip("/")
         notes = [files.read_json(path) for path in files.files(BATCHES) if path.endswith(".json")]
-        orphans = table.orphans([f"{location}/{path}" for note in notes for path in note["files"]])
-        if orphans:
-            run.facts["orphan files"] = f"{len(orphans)} (--repair deletes them)"
-        if self.repair:
-            for path in orphans:
-                found.io.delete(path)
-            run.facts["orphan files"] = f"{len(orphans)} deleted"
+        pending = [f"{location}/{path}" for note in notes for path in note["files"]]
+        return [(found.io, path) for path in table.orphans(pending)]
 
     def _verdicts(self, run: Run, described: Mapping[str, Any]) -> tuple[DataFrame, Record | None, Record | None]:
         """Return a verdict for each sequence, and the archive's record before and after its files were listed."""
