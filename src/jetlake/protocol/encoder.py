@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-CRLF = b"\r\n"
 PING = b"PING\r\n"
 PONG = b"PONG\r\n"
 OK = b"+OK\r\n"
