@@ -198,6 +198,10 @@ async def test_ways_places_and_hours(start, connect, realm):
     assert not await enters(src=["10.0.0.0/8"])
     assert not await enters(src=["::1/128"])
     assert not await enters(src=["127.0.0.1"])
+    # Masks can be read in two ways, and are none.
+    for mask in ("255.0.0.0", "0.255.255.255", "0.0.0.0", "-1", "8 "):
+        assert not await enters(src=[f"127.0.0.0/{mask}"])
+        assert not await enters(src=["127.0.0.0/8", f"10.0.0.0/{mask}"])
     assert not await enters(src=["nowhere"])
     assert await enters(times=[{"start": "00:00:00", "end": "23:59:59"}])
     assert not await enters(times=[{"start": "00:00:00", "end": "00:00:00"}])

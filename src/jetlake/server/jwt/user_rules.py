@@ -25,6 +25,7 @@ CONNECTION_TYPES = frozenset({"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS"
 _SUBJECTS_MAX = 1000
 _NOTHING_IN_TEMPLATE = UserLimits()
 _TAG = re.compile(r"(account-)?tag\((.*)\)", re.DOTALL)
+_NETWORK = re.compile(r"[0-9a-f.:]+/[0-9]{1,3}", re.ASCII | re.IGNORECASE)
 _SECOND_NS = 1_000_000_000
 
 
@@ -37,7 +38,7 @@ def fill_template(
     """Return what the user of a signing key with a scope may do: the template, with its placeholders filled in.
 
     The user's own token says who it is and nothing else; the holder of the signing key chooses name and tags of its
-    users, so these fill single tokens of a subject and never become wildcards.
+    users, so these fill whole tokens of a subject and never become wildcards.
 
     Raises:
         TokenError: the token has permissions of its own, or the template makes no valid subject of it.
@@ -147,7 +148,8 @@ def check_source(limits: UserLimits, host: str) -> bool:
     networks = limits.networks()
     if not networks:
         return True
-    if not all("/" in network for network in networks):
+    # Python takes masks too, in either direction: 10.1.2.3/0.0.0.0 would be every address, or this one.
+    if not all(_NETWORK.fullmatch(network) for network in networks):
         return False
     try:
         address = ipaddress.ip_address(host)
