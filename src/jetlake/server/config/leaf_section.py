@@ -16,7 +16,7 @@ from jetlake.server.config.section import Section
 
 __all__ = ["read_leafnodes"]
 
-_INSECURE = "ignoring it would let in whom it keeps out"
+_INSECURE = "ignoring it would admit clients that it is meant to keep out"
 
 
 def read_leafnodes(section: Section, read_tls: Callable[[Section], TlsOptions]) -> LeafOptions:

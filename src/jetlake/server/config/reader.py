@@ -32,16 +32,16 @@ __all__ = ["read_config", "read_file"]
 
 _LAME_DUCK_MIN_S = 30.0
 _NOT_BUILT = "this server does not have it"
-_INSECURE = "ignoring it would let in whom it keeps out"
+_INSECURE = "ignoring it would admit clients that it is meant to keep out"
 
 # Keys without effect, and why nothing is lost without it.
-_CLUSTER_ONLY = "it is about several servers; this one is a single node"
-_GO_ONLY = "it looks into nats-server's own program"
+_CLUSTER_ONLY = "it concerns several servers; this one is a single node"
+_GO_ONLY = "it inspects nats-server's own program"
 _IGNORED = {
-    "this server staples no answers: a client that demands them does not connect": ("ocsp",),
-    "nothing is asked of OCSP responders here": ("ocsp_cache",),
-    "domains are set by `domain` of each server here": ("default_js_domain",),
-    "the system account is always there, and empty unless users are put into it": (
+    "this server staples no responses; a client that requires them cannot connect": ("ocsp",),
+    "this server sends no requests to OCSP responders": ("ocsp_cache",),
+    "this server takes its domain from `domain`": ("default_js_domain",),
+    "the system account always exists, and is empty unless it is given users": (
         "no_system_account",
         "no_system",
         "no_sys_acc",
@@ -49,15 +49,15 @@ _IGNORED = {
     ),
     _CLUSTER_ONLY: ("server_metadata", "connect_error_reports", "reconnect_error_reports"),
     _GO_ONLY: ("prof_port", "prof_block_rate"),
-    "routes are cached here by other means": ("disable_sublist_cache", "sublist_cache"),
-    "subjects are as long as `max_control_line` lets them be": ("max_sub_tokens", "max_subscription_tokens"),
-    "a thousand are remembered": ("max_closed_clients",),
-    "a publisher that is too fast for its subscribers is slowed down": ("no_fast_producer_stall",),
-    "a connection whose write takes too long is ended": ("write_timeout",),
+    "this server caches routes in another way": ("disable_sublist_cache", "sublist_cache"),
+    "the length of subjects is limited by `max_control_line`": ("max_sub_tokens", "max_subscription_tokens"),
+    "a thousand are kept": ("max_closed_clients",),
+    "a publisher that is too fast for its subscribers is always slowed down": ("no_fast_producer_stall",),
+    "a connection whose write takes too long is closed": ("write_timeout",),
     "the log goes to standard error, or to `log_file`": ("syslog", "remote_syslog"),
     "one older log file is kept": ("logfile_max_num", "log_max_num", "logfile_max"),
     "a trace shows whole frames of all accounts": ("trace_verbose", "trace_headers"),
-    "nonces have their own length": ("nonce_size",),
+    "nonces have a fixed length": ("nonce_size",),
     "requests wait in a queue of the connection that sent them": ("jetstream_request_queue_limit",),
     "it belongs to an export": ("account_token_position",),
 }
@@ -71,7 +71,7 @@ _JETSTREAM_IGNORED = {
         "meta_compact_size",
         "meta_compact_sync",
     ),
-    "what waits is bounded by `max_pending` of each connection": ("max_buffered_size", "max_buffered_msgs"),
+    "queued data is limited by `max_pending` of each connection": ("max_buffered_size", "max_buffered_msgs"),
     "requests wait in a queue of the connection that sent them": ("request_queue_limit", "info_queue_limit"),
 }
 _OTHER_SERVERS = ("cluster", "gateway")
@@ -106,7 +106,7 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     section.refuse("this server speaks NATS only; for MQTT, use nats-server", "mqtt")
     section.refuse(_INSECURE, "proxies")
     section.refuse("accounts are resolved in memory or in a folder", "resolver_tls")
-    section.refuse("let the proxy pass connections on as they are", "proxy_protocol")
+    section.refuse("let the proxy forward connections unchanged", "proxy_protocol")
     for why, names in _IGNORED.items():
         section.ignore(why, *names)
     section.finish()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Authorization", "check_names", "read_accounts", "read_authorization"]
 
 _NOT_BUILT = "this server does not have it"
-_INSECURE = "ignoring it would let in whom it keeps out"
+_INSECURE = "ignoring it would admit clients that it is meant to keep out"
 _CONNECTION_TYPES = {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
 
 _KNOWN_TYPES = {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS"}

@@ -79,7 +79,7 @@ def test_everything_that_a_remote_may_say():
         ("port: 70000", "must be between -1 and 65535"),
         ("port: 1, min_version: x", "is not like 2.8.0"),
         ("port: 1, authorization { timeout: -1 }", "must be above zero"),
-        ("port: 1, authorization { proxy_required: true }", "would let in"),
+        ("port: 1, authorization { proxy_required: true }", "would admit"),
         ("port: 1, authorization { user: a, users [] }", "single user/pass and a users array"),
         ("port: 1, authorization { users [ { pass: a } ] }", "requires a user"),
         ("port: 1, authorization { users [ { user: a, pass: a }, { user: a, pass: b } ] }", "Duplicate user"),
