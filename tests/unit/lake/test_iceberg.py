@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Transaction
 from sqlalchemy.exc import OperationalError
 
@@ -372,3 +372,39 @@ def test_a_table_whose_metadata_is_gone_is_told(archived):
     Path(archived.require().metadata_location.removeprefix("file://")).unlink()
     with pytest.raises(LakeError, match=r"the catalog has table lake\.orders, but .* is gone: .* another table"):
         archived.create(COLUMNS, ["date"], "OF_ARCHIVE1")
+
+
+def test_keys_are_as_the_last_batch_says_whatever_the_catalog_answers(tmp_path, monkeypatch):
+    """Batches, merges, expiries, repairs, over commits that are refused, and others that are made and not answered."""
+    chance = random.Random(3)
+    kept = new(tmp_path, "KEPT")
+    columns = pa.schema([("key", pa.string()), ("revision", pa.int64())])
+    kept.create(columns, [], "KV_PRICES")
+    commit = type(kept.catalog).commit_table
+
+    def unsure(self, *arguments):
+        outcome = chance.random()
+        if outcome < 0.1:
+            raise CommitFailedException("409 Conflict")
+        answer = commit(self, *arguments)
+        if outcome < 0.3:
+            raise CommitStateUnknownException("504 Gateway Timeout")
+        return answer
+
+    monkeypatch.setattr(type(kept.catalog), "commit_table", unsure)
+    expected = {}
+    for batch in range(12):
+        keys = chance.sample([f"k{number}" for number in range(12)], 6)
+        put = keys[: chance.randrange(7)]
+        for _ in range(2):
+            kept.upsert(batch, pa.table([put, [batch] * len(put)], columns), pa.array(keys))
+        expected = {key: revision for key, revision in expected.items() if key not in keys} | dict.fromkeys(put, batch)
+        if batch % 3 == 2:
+            kept.maintain(Policy(every=1, snapshots=2, merge_min=2))
+            gone = sorted(expected)[:1]
+            kept.upsert(None, None, pa.array(gone, pa.string()))
+            expected = {key: revision for key, revision in expected.items() if key not in gone}
+            for path in kept.orphans():
+                kept.require().io.delete(path)
+        rows = kept.require().scan().to_arrow().to_pylist()
+        assert sorted((row["key"], row["revision"]) for row in rows) == sorted(expected.items())
