@@ -28,6 +28,7 @@ from jetlake.server.engine.stream.headers import MSG_ID, ROLLUP, TTL, read_contr
 from jetlake.server.engine.stream.publish import AMPLE_ROOM, Batch
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.interface import Incoming
+from jetlake.store.steps import Steps
 
 _BARE = b"NATS/1.0\r\n\r\n"
 _CONDITIONS = (b"Nats-Expected-", b"Nats-Batch-")
@@ -39,6 +40,9 @@ class Mirror:
     Args:
         source: the mirror's origin.
         path: the mirror's copy path.
+
+    Attributes:
+        renaming: its transforms, to be prepared before the first copy.
     """
 
     is_mirror = True
@@ -49,7 +53,7 @@ class Mirror:
         self.consumer_name = path.consumer_name()
         self._store = path.stream.store
         self._path = path
-        self._renaming = Renaming(source.subject_transforms)
+        self.renaming = Renaming(source.subject_transforms)
 
     @property
     def last_sequence(self) -> int:
@@ -75,7 +79,7 @@ class Mirror:
 
     def store(self, copies: Copies, on_durable: Action) -> int:
         """Store copies under the origin's sequences."""
-        renaming = self._renaming
+        renaming = self.renaming
         if renaming or any(b"\r\nNats-" in message[2] for message in copies.messages):
             copies.messages = [
                 (renaming.apply(subject), reply, without_conditions(header), payload)
@@ -92,6 +96,9 @@ class Source:
         path: the copy path of the stream that copies.
         positions: the positions of that stream's sources.
         is_repeated: the stream has another source with the origin's name.
+
+    Attributes:
+        renaming: its transforms, to be prepared before the first copy.
     """
 
     is_mirror = False
@@ -103,7 +110,7 @@ class Source:
         self._store = path.stream.store
         self._path = path
         self._positions = positions
-        self._renaming = Renaming(source.subject_transforms)
+        self.renaming = Renaming(source.subject_transforms)
         self._identity = ""
         self._is_recreated = False
         origin, filters, destinations = (part.encode() for part in self.index_name.split(" "))
@@ -158,7 +165,7 @@ class Source:
     def store(self, copies: Copies, on_durable: Action) -> int:
         """Store copies under the stream's next sequences, each with its origin in a header."""
         sequences = copies.sequences or []
-        identity, line, rename = self._identity.encode(), self._line, self._renaming
+        identity, line, rename = self._identity.encode(), self._line, self.renaming
         messages = []
         for sequence, (subject, reply, header, payload) in zip(sequences, copies.messages, strict=True):
             head = without_conditions(header, SOURCE_HEADER + b":")[:-2] if header else b""
@@ -343,12 +350,13 @@ def _consecutive(sequences: list[int] | None, count: int) -> Iterable[tuple[int,
 
 # How many new subjects are kept; beyond, all are forgotten.
 _RENAMED_MAX = 4096
+_PREPARED_AT_ONCE = 64
 
 
 class Renaming:
     """The subject transforms of a mirror or source; the first that matches a subject renames it.
 
-    There may be thousands: they are compiled, and put into a tree of their sources, when a message first needs them.
+    There may be thousands: they are put into a tree of their sources in steps, and compiled when a message needs them.
     """
 
     def __init__(self, transforms: Sequence[SubjectTransform]) -> None:
@@ -357,7 +365,17 @@ class Renaming:
         self._matches: Sublist[int] = Sublist()  # numbers of the transforms, by the pattern of their source
         # New subjects of the last ones, unless a transform may draw another one the next time.
         self._renamed: dict[bytes, bytes] = {}
-        self._keeps = False
+        self._keeps = True
+        self._is_prepared = False
+
+    def prepare(self) -> Steps[None]:
+        """Put the transforms into the tree, before a message needs them."""
+        for number, transform in enumerate(self._transforms):
+            if number and not number % _PREPARED_AT_ONCE:
+                yield
+            self._keeps = self._keeps and "random" not in transform.dest.lower()
+            self._matches.insert((transform.src or ">").encode(), number)
+        self._is_prepared = True
 
     def __bool__(self) -> bool:
         return bool(self._transforms)
@@ -374,10 +392,7 @@ class Renaming:
         return renamed
 
     def _find(self, subject: bytes) -> bytes:
-        if not self._matches:
-            self._keeps = not any("random" in transform.dest.lower() for transform in self._transforms)
-            for number, transform in enumerate(self._transforms):
-                self._matches.insert((transform.src or ">").encode(), number)
+        assert self._is_prepared
         number = min(self._matches.match(subject), default=-1)
         if number < 0:
             return subject

@@ -51,7 +51,11 @@ class Sourcing(Copying):
         change = self._changes
         finish(self.prepare(config))
         if config.mirror is not None and self._mirror is None:
-            self._mirror = self._open(Mirror(config.mirror, self._path))
+            mirror = Mirror(config.mirror, self._path)
+            yield from mirror.renaming.prepare()
+            if self._changes != change:
+                return
+            self._mirror = self._open(mirror)
         elif config.mirror is None and self._mirror is not None:
             self._mirror.close(deleted=True)
             self._mirror = None
@@ -69,9 +73,13 @@ class Sourcing(Copying):
             if self._changes != change:
                 return
             for name in names:
-                if name not in self._sources:
-                    source = wanted[name]
-                    self._sources[name] = self._open(self._source(source, is_repeated=times[source.name] > 1))
+                if name in self._sources:
+                    continue
+                source = self._source(wanted[name], is_repeated=times[wanted[name].name] > 1)
+                yield from source.renaming.prepare()
+                if self._changes != change:
+                    return
+                self._sources[name] = self._open(source)
             if len(names) == _OPENED_AT_ONCE:
                 yield
 
