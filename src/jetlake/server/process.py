@@ -17,16 +17,20 @@ _SWITCH_S = 0.0005
 # Objects that make a collection of the youngest due, and of the next generation; the oldest waits for `run_due`.
 # Each of these collections takes less than a millisecond.
 _THRESHOLDS = (800, 3, 1_000_000)
-# A full collection is due after this number of the middle generation, each of which stands for 3,200 new objects.
-_DUE_BUSY = 300
+# A look at the older objects is due after this number of collections of the middle generation, each of which stands for
+# 4,000 new objects. Beyond the last number a look would take too long, and the objects are exempt unseen.
+_DUE_BUSY = 25
 _DUE_QUIET = 1
-_QUIET_TURNS = 50
-_NEW_PER_DUE = 3200
-# And no sooner than the objects have grown by this share of their number after the last full collection, so that the
-# time of collections is a fixed share of the time that made the objects. Garbage does not count among these: whatever
-# time a collection takes because of it, the next one comes no later.
-_GROWTH_BUSY = 0.25
-_GROWTH_QUIET = 0.02
+_DUE_MAX = 50
+_NEW_PER_DUE = 4000
+_QUIET_TURNS_PER_S = 50
+# More objects than this are exempt from further looks after one.
+_LOOKED_AT_MAX = 20_000
+# A look at all objects is due when so many became exempt, and so many times the number that the last one left; in a
+# quiet moment earlier, if they are not too many for it: nobody knows how long that moment is.
+_ALL_BUSY = (2_000_000, 4)
+_ALL_QUIET = (200_000, 1)
+_ALL_QUIET_MAX = 400_000
 
 
 def allow_many_files() -> None:
@@ -55,22 +59,27 @@ def without_collections() -> Iterator[None]:
 
 
 class GarbageCollection:
-    """Full garbage collections in quiet moments: each takes as long as the process has objects.
+    """Garbage collections that look at a bounded number of objects: each takes as long as there are objects to look at.
 
-    Young objects are collected as ever. A busy server puts off the full collection until a million objects are new, or
-    a quarter of all. Short-lived objects (consumers, connections, requests) leave no cycles, and need none.
+    Young objects are collected as ever. Older ones are looked at once, some tens of thousands at a time; those that are
+    left are exempt from then on. So are those of a request that has created very many: they live about as long as what
+    the request created. Objects that go without being part of a cycle need no collection, and what comes and goes
+    (consumers, connections, requests) leaves no cycles. For those that do, all objects are looked at when their number
+    has doubled, in a quiet moment; a server that is large, or never quiet, puts that off for long.
 
     Args:
         turns: returns how many turns the server's loop has had so far.
     """
 
-    INTERVAL_S = 1.0
-    """The time between two calls of `run_due`."""
+    _QUIET_S = 1.0
+    _BUSY_S = 0.05
 
     def __init__(self, turns: Callable[[], int]) -> None:
         self._turns = turns
         self._turns_seen = 0
-        self._left = 0  # objects after the last full collection
+        self._interval_s = self._QUIET_S
+        self._exempt = 0  # objects since the last look at all
+        self._left = 0  # objects after the last look at all
 
     def start(self) -> None:
         """Exempt the objects of the start from collection, which live as long as the process."""
@@ -78,11 +87,31 @@ class GarbageCollection:
         gc.set_threshold(*_THRESHOLDS)
         gc.enable()
 
-    def run_due(self) -> None:
-        """Run a full collection if it is due: earlier on a server that has had little to do since the last call."""
+    def run_due(self) -> float:
+        """Look at the objects that are due: earlier on a server that has had little to do since the last call.
+
+        Returns:
+            The seconds until the next call: few on a busy server, where many objects may come in a second.
+        """
         turns, seen = self._turns(), self._turns_seen
         self._turns_seen = turns
-        due, growth = (_DUE_QUIET, _GROWTH_QUIET) if turns - seen < _QUIET_TURNS else (_DUE_BUSY, _GROWTH_BUSY)
-        if gc.get_count()[2] >= max(due, growth * self._left / _NEW_PER_DUE):
+        is_quiet = turns - seen < _QUIET_TURNS_PER_S * self._interval_s
+        self._interval_s = self._QUIET_S if is_quiet else self._BUSY_S
+        due = gc.get_count()[2]
+        if due >= _DUE_MAX:
+            gc.freeze()
+            self._exempt += due * _NEW_PER_DUE
+        elif due >= (_DUE_QUIET if is_quiet else _DUE_BUSY):
             gc.collect()
-            self._left = len(gc.get_objects())
+            left = len(gc.get_objects())
+            if left > _LOOKED_AT_MAX:
+                gc.freeze()
+                self._exempt += left
+        may_look = is_quiet and self._exempt + self._left <= _ALL_QUIET_MAX
+        least, growth = _ALL_QUIET if may_look else _ALL_BUSY
+        if self._exempt >= max(least, growth * self._left):
+            gc.unfreeze()
+            gc.collect()
+            self._exempt, self._left = 0, len(gc.get_objects())
+            gc.freeze()
+        return self._interval_s

@@ -98,8 +98,7 @@ def _collect_garbage(server: Server) -> None:
     garbage.start()
 
     def run_due() -> None:
-        garbage.run_due()
-        server.engine_loop.loop.call_later(garbage.INTERVAL_S, run_due)
+        server.engine_loop.loop.call_later(garbage.run_due(), run_due)
 
     run_due()
 

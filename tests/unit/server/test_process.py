@@ -1,9 +1,7 @@
 """What `jetlake serve` sets for its process."""
 
 import gc
-import time
 import weakref
-from itertools import count
 
 import pytest
 
@@ -57,7 +55,7 @@ def test_a_busy_server_puts_a_full_collection_off_until_there_is_much_to_collect
     turns.count = 1000
     collection.run_due()
     assert node() is not None
-    while gc.get_count()[2] < 300:
+    while gc.get_count()[2] < process._DUE_BUSY:
         gc.collect(1)
     turns.count = 2000
     collection.run_due()
@@ -65,47 +63,90 @@ def test_a_busy_server_puts_a_full_collection_off_until_there_is_much_to_collect
 
 
 def make_garbage(number):
-    """Cycles that only a full collection finds."""
+    """Cycles that only a look at older objects finds."""
     nodes = [[] for _ in range(number)]
     for node in nodes:
         node.append(node)
     gc.collect(1)
 
 
-def test_garbage_does_not_put_its_own_collection_off(turns, monkeypatch):
-    monkeypatch.setattr(process, "_DUE_BUSY", 10)
-    monkeypatch.setattr(time, "perf_counter", count(1, 60).__next__)  # Every collection takes a minute.
+@pytest.fixture
+def looks():
+    """The number of objects that each look at the older ones began with."""
+    sizes = []
+
+    def watch(phase, info):
+        if phase == "start" and info["generation"] == 2:
+            sizes.append(len(gc.get_objects()))
+
+    gc.callbacks.append(watch)
+    yield sizes
+    gc.callbacks.remove(watch)
+
+
+def run_busy(collection, turns):
+    turns.count += 1000
+    assert collection.run_due() < 0.1
+
+
+def run_quiet(collection):
+    assert collection.run_due() == 1
+    assert collection.run_due() == 1
+
+
+def test_no_look_is_at_very_many_objects(turns, looks):
     collection = GarbageCollection(turns)
     collection.start()
+    kept = []
+    for count in (20_000, 100_000, 400_000, 30_000, 90_000, 150_000, 50_000):
+        kept.append([[] for _ in range(count)])
+        run_busy(collection, turns)
+    assert looks
+    assert max(looks) < 230_000
+    assert len(kept) == 7
+
+
+@pytest.mark.parametrize("count", [120_000, 400_000], ids=["seen", "unseen"])
+def test_exempt_garbage_is_found_when_the_objects_have_doubled(turns, looks, count, monkeypatch):
+    monkeypatch.setattr(process, "_ALL_QUIET_MAX", 800_000)
+    collection = GarbageCollection(turns)
+    collection.start()
+    node = Node()
+    node.self = node
+    kept = [[] for _ in range(count)]
+    run_busy(collection, turns)
+    reference = weakref.ref(node)
+    del node
+    for _ in range(2):
+        kept.append([[] for _ in range(100_000)])
+        run_busy(collection, turns)
+    assert reference() is not None
+    run_quiet(collection)
+    assert reference() is None
+    assert max(looks) > count
+    looks.clear()
+    kept.append([[] for _ in range(count // 2)])
+    run_quiet(collection)
+    assert all(size < count for size in looks), "few are new"
+
+
+def test_garbage_has_a_bound_on_a_server_that_is_never_quiet(turns, monkeypatch):
+    monkeypatch.setattr(process, "_ALL_BUSY", (100_000, 0))
+    collection = GarbageCollection(turns)
+    collection.start()
+    begun = gc.get_freeze_count()
     most = 0
     for _ in range(30):
-        make_garbage(20_000)
-        most = max(most, len(gc.get_objects()))
-        turns.count += 1000
-        collection.run_due()
-    assert most < 150_000, "a busy server"
-    make_garbage(20_000)
-    collection.run_due()
-    assert len(gc.get_objects()) < 10_000, "a quiet one"
-
-
-def test_many_objects_put_a_collection_off_in_proportion(turns, monkeypatch):
-    monkeypatch.setattr(process, "_DUE_BUSY", 1)
-    collection = GarbageCollection(turns)
-    collection.start()
-    kept = [[] for _ in range(200_000)]
-    turns.count += 1000
-    collection.run_due()
-    node = garbage()
-    make_garbage(20_000)
-    turns.count += 1000
-    collection.run_due()
-    assert node() is not None, "a tenth is new"
-    make_garbage(60_000)
-    turns.count += 1000
-    collection.run_due()
-    assert node() is None
-    assert len(kept) == 200_000
+        nodes = [[] for _ in range(60_000)]
+        for node in nodes:
+            node.append(node)
+        gc.collect(1)
+        run_busy(collection, turns)  # They become exempt, and then garbage.
+        gc.freeze()
+        collection._exempt += len(nodes)
+        del node, nodes
+        most = max(most, gc.get_freeze_count() + len(gc.get_objects()) - begun)
+    assert most < 300_000
 
 
 def test_new_objects_alone_start_no_full_collection(turns):
