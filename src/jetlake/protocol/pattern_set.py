@@ -159,10 +159,10 @@ def _size_below(nodes: list[_Node]) -> int:
     return size
 
 
-def _has_below(at: _State | _Node, own: int) -> bool:
-    """Return whether more than `own` patterns continue behind this node."""
+def _has_below(at: _State | _Node) -> bool:
+    """Return whether patterns continue behind this node."""
     nodes = [at] if isinstance(at, dict) else at.nodes
-    return _opens(at) > own or sum(len(node) - (None in node) for node in nodes) > own
+    return any(len(node) > (None in node) for node in nodes)
 
 
 class PatternMatcher:
@@ -171,8 +171,6 @@ class PatternMatcher:
     It is the deterministic automaton of the tree: where wildcards lead to several nodes, these are one state, which is
     created when a question leads to it. A question costs a look-up for each token, however many patterns there are and
     however their wildcards are combined.
-
-    The methods that ask about a pattern take `is_member` where it is of the set itself and is compared with the others.
     """
 
     __slots__ = ("_joined", "_root", "_size", "_sizes_below")
@@ -196,33 +194,18 @@ class PatternMatcher:
                 return False
         return _ends(at) > 0
 
-    def covers(self, pattern: bytes, *, is_member: bool = False) -> bool:
-        """Return whether a pattern of the set covers every subject that this one covers."""
-        own = int(is_member)
-        at: _State | _Node = self._root
-        for token in pattern.split(b"."):
-            if token == _REST:
-                return _opens(at) > own
-            if _opens(at):
-                return True
-            at = self._behind(at, token)
-            if not at:
-                return False
-        return _ends(at) > own
-
-    def overlaps(self, pattern: bytes, *, is_member: bool = False) -> bool:
+    def overlaps(self, pattern: bytes) -> bool:
         """Return whether some subject is covered by this pattern and by one of the set."""
-        own = int(is_member)
         at: _State | _Node = self._root
         for token in pattern.split(b"."):
             if token == _REST:
-                return _has_below(at, own)
+                return _has_below(at)
             if _opens(at):
                 return True
             at = self._behind_every(at) if token == _ANY else self._behind(at, token)
             if not at:
                 return False
-        return _ends(at) > own
+        return _ends(at) > 0
 
     def count_overlapping(self, pattern: bytes) -> int:
         """Return how many patterns of the set overlap with this one."""

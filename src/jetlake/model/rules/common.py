@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from jetlake.errors import ApiError, ConfigError, api_error
 from jetlake.model.encoding.times import format_time, parse_time
-from jetlake.model.steps import Steps
+from jetlake.model.steps import Steps, finish
 from jetlake.model.stream import SubjectTransform
 from jetlake.model.transforms import compile_transform
+from jetlake.protocol.pattern_overlaps import PatternOverlaps
 from jetlake.protocol.pattern_set import PatternMatcher, PatternSet
 from jetlake.protocol.subjects import is_valid_config
 
@@ -16,6 +17,7 @@ __all__ = [
     "invalid_config",
     "matcher_of",
     "metadata_bytes",
+    "overlaps_of",
     "pedantic_error",
     "utc_time",
     "valid_patterns",
@@ -23,6 +25,7 @@ __all__ = [
 
 SUBJECTS_PER_STEP = 128
 """How many subjects a step of long work checks."""
+_FEW = 16
 
 
 def invalid_config(reason: str) -> ApiError:
@@ -76,8 +79,18 @@ def valid_patterns(patterns: list[bytes]) -> Steps[set[bytes]]:
     return valid
 
 
+def overlaps_of(patterns: list[bytes]) -> Steps[PatternOverlaps]:
+    """Return how the patterns of one list in a configuration relate."""
+    found = PatternOverlaps(patterns)
+    if len(patterns) > _FEW:
+        yield from found.prepare()
+    else:
+        finish(found.prepare())
+    return found
+
+
 def matcher_of(patterns: list[bytes]) -> Steps[PatternMatcher]:
-    """Return what compares patterns of a configuration with all the others."""
+    """Return what compares patterns with all those of a configuration."""
     known = PatternSet()
     yield from known.add_in_steps(patterns)
     return PatternMatcher(known)

@@ -28,6 +28,7 @@ from jetlake.model.rules.common import (
     invalid_config,
     matcher_of,
     metadata_bytes,
+    overlaps_of,
     pedantic_error,
     utc_time,
     valid_patterns,
@@ -351,13 +352,14 @@ def _check_filters(config: ConsumerConfig) -> Steps[None]:
         raise api_error(10139)
     filters = [filter_subject.encode() for filter_subject in config.filters]
     valid = yield from valid_patterns(filters)
-    others = yield from matcher_of([pattern for pattern in filters if pattern in valid])
+    # Up to the first filter that is not valid, both lists have the same order.
+    others = yield from overlaps_of([pattern for pattern in filters if pattern in valid])
     for index, ours in enumerate(filters):
         if index:
-            yield  # One comparison may walk all of a tree.
+            yield
         if ours not in valid:
             raise invalid_config("invalid subject")
-        if others.covers(ours, is_member=True):
+        if others.covering(index) is not None:
             raise api_error(10138)
 
 

@@ -29,6 +29,7 @@ from jetlake.model.rules.common import (
     invalid_config,
     matcher_of,
     metadata_bytes,
+    overlaps_of,
     pedantic_error,
     utc_time,
     valid_patterns,
@@ -336,10 +337,11 @@ def _with_subjects(config: StreamConfig) -> Steps[StreamConfig]:
         return config
     patterns = [subject.encode() for subject in subjects]
     valid = yield from valid_patterns(patterns)
-    others = yield from matcher_of([pattern for pattern in patterns if pattern in valid])
+    # Up to the first pattern that is not valid, both lists have the same order.
+    others = yield from overlaps_of([pattern for pattern in patterns if pattern in valid])
     for index, pattern in enumerate(patterns):
         if index:
-            yield  # One comparison may walk all of a tree.
+            yield
         if pattern not in valid:
             raise invalid_config("invalid subject")
         if pattern == b">":
@@ -349,9 +351,8 @@ def _with_subjects(config: StreamConfig) -> Steps[StreamConfig]:
                 raise invalid_config("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(pattern)
-        if others.overlaps(pattern, is_member=True):
-            other = next(other for other in patterns[index + 1 :] if other in valid and overlaps(other, pattern))
-            raise invalid_config(f'subject "{pattern.decode()}" overlaps with "{other.decode()}"')
+        if (other := others.overlapping(index)) is not None:
+            raise invalid_config(f'subject "{subjects[index]}" overlaps with "{others.patterns[other].decode()}"')
     return config
 
 
@@ -452,11 +453,12 @@ def _with_mirror(
     if config.subject_delete_marker_ttl > 0:
         raise invalid_config("subject delete markers forbidden on mirrors")
     patterns = [transform.src.encode() for transform in mirror.subject_transforms]
-    others = yield from matcher_of([pattern for pattern in patterns if pattern.count(b".") < CONFIG_TOKENS_MAX])
-    for transform in mirror.subject_transforms:
+    # Up to the first pattern that is not valid, both lists have the same order.
+    others = yield from overlaps_of([pattern for pattern in patterns if pattern.count(b".") < CONFIG_TOKENS_MAX])
+    for number, transform in enumerate(mirror.subject_transforms):
         yield
         check_transform(transform, source_code=10151, destination_code=10154)
-        if others.overlaps(transform.src.encode(), is_member=True):
+        if others.overlapping(number) is not None:
             raise api_error(10152)
     if mirror.external is not None:
         return config
@@ -517,10 +519,10 @@ def _check_source_transforms(source: StreamSource) -> Steps[None]:
     for transform in source.subject_transforms:
         yield
         check_transform(transform, source_code=10145, destination_code=10146)
-    others = yield from matcher_of([transform.src.encode() for transform in source.subject_transforms])
-    for transform in source.subject_transforms:
+    others = yield from overlaps_of([transform.src.encode() for transform in source.subject_transforms])
+    for number in range(len(source.subject_transforms)):
         yield
-        if others.covers(transform.src.encode(), is_member=True):
+        if others.covering(number) is not None:
             raise api_error(10147)
 
 

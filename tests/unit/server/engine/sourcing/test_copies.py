@@ -1,7 +1,5 @@
 """What changes in a message when it is copied."""
 
-import json
-
 import pytest
 
 from jetlake.model.stream import SubjectTransform
