@@ -68,10 +68,9 @@ if TYPE_CHECKING:
 AMPLE_ROOM = 2 * 1024 * 1024
 """With more room than this per message, account and server limits are not checked message by message."""
 
-# Headers whose check takes long: the next time of a schedule, the newest message of a pattern of subjects. After this
-# number of such messages they are stored, rather than at the end of the turn, so that the turn counts what they cost.
+# Headers whose check takes long: the next time of a schedule, the newest message of a pattern of subjects. Such a
+# message is stored at once, rather than at the end of the turn with hundreds of others: the turn counts what it costs.
 _SLOW_TO_CHECK = (b"\r\nNats-Schedule", b"\r\nNats-Expected-Last-Subject-Sequence-Subject")
-_SLOW_MAX = 8
 
 _NO_CONTROL: dict[bytes, bytes] = {}
 
@@ -110,7 +109,6 @@ class PublishPath:
         self._has_ids = False  # A received message has a message id.
         self._has_control = False  # A received message has other control headers, or is too large.
         self._has_fast = False  # A received message belongs to a fast batch.
-        self._slow = 0  # Received messages whose check takes long.
         self.apply(stream.rules)
 
     def apply(self, rules: StreamRules) -> None:
@@ -126,6 +124,7 @@ class PublishPath:
         received = self._received
         if not received:
             self._queue.append(self)
+        is_slow = False
         if reply[-4:] == SUFFIX:
             self._has_fast = True
         if header:
@@ -136,17 +135,17 @@ class PublishPath:
                 self._has_ids = True
             elif header[8:9] == b" ":
                 self._has_control = True
-                self._slow += any(key in header for key in _SLOW_TO_CHECK)
+                is_slow = any(key in header for key in _SLOW_TO_CHECK)
             elif header.find(b"\r\nNats-") >= 0:  # half the price of `in`
                 if has_only_id(header):
                     self._has_ids = True
                 else:
                     self._has_control = True
-                    self._slow += any(key in header for key in _SLOW_TO_CHECK)
+                    is_slow = any(key in header for key in _SLOW_TO_CHECK)
         elif len(payload) > self._largest:
             self._has_control = True
         received.append((subject, reply, header, payload))
-        if self._slow >= _SLOW_MAX:
+        if is_slow:
             self._store_all_received()
 
     def receive_run(self, run: PubRun) -> None:
@@ -169,7 +168,6 @@ class PublishPath:
         has_control, self._has_control = self._has_control, False
         has_ids, self._has_ids = self._has_ids, False
         has_fast, self._has_fast = self._has_fast, False
-        self._slow = 0
         if not received:
             return
         if self._release.is_overloaded:
