@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from jetlake.errors import ConfigError
-from jetlake.model.transforms import Transform, compile_transform
 from jetlake.protocol.subjects import is_valid_config, matches
+
+if TYPE_CHECKING:
+    from jetlake.model.transforms import Transform
+
+    Shares = list[tuple[int, Transform | None]]
 
 __all__ = ["MappingDestination", "MappingOptions", "WeightedMappings"]
 
@@ -43,8 +48,8 @@ class WeightedMappings:
     """
 
     def __init__(self, mappings: Iterable[MappingOptions], draw: Callable[[int], int] = random.randrange) -> None:
-        self._literals: dict[bytes, _Shares] = {}
-        self._patterns: list[tuple[bytes, _Shares]] = []
+        self._literals: dict[bytes, Shares] = {}
+        self._patterns: list[tuple[bytes, Shares]] = []
         self._draw = draw
         for mapping in mappings:
             source = mapping.source.encode()
@@ -71,14 +76,13 @@ class WeightedMappings:
         return None
 
 
-_Shares = list[tuple[int, Transform | None]]
-"""Destinations with the number that a draw must stay below; None keeps the subject."""
+def _shares(mapping: MappingOptions, draw: Callable[[int], int]) -> Shares:
+    """Return the destinations, each with the number that a draw must stay below; None keeps the subject."""
+    from jetlake.model.transforms import compile_transform  # Most servers map nothing, and start without it.
 
-
-def _shares(mapping: MappingOptions, draw: Callable[[int], int]) -> _Shares:
     if not is_valid_config(mapping.source.encode()):
         raise ConfigError(f'Subject "{mapping.source}" is not a valid subject')
-    shares: _Shares = []
+    shares: Shares = []
     seen: set[str] = set()
     total = 0
     for destination in mapping.destinations:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ __all__ = ["Access", "ConnectRequest", "Options", "Permissions", "Server", "Subj
 def __getattr__(name: str) -> object:
     # Loaded on first use: the engine's modules are imported by many who never open a socket.
     if name == "Server":
+        from importlib.util import find_spec
+
         if find_spec("xxhash") is None:
             # Better now than when the first stream is created.
             raise ImportError("the server needs packages that are not installed: pip install 'jetlake[server]'")

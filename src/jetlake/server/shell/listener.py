@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from jetlake.server.shell.sockets import listen
-from jetlake.server.shell.tls_socket import TlsListening, TlsSocket
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.tls_socket import TlsListening, TlsSocket
 
 __all__ = ["TcpListener"]
 
@@ -45,7 +49,11 @@ class TcpListener:
         loop = asyncio.get_running_loop()
         sockets = sockets or listen(host, port)
         self.port = sockets[0].getsockname()[1]
-        make = make_protocol if tls is None else lambda: TlsSocket(make_protocol, tls, self.handshakes)
+        make = make_protocol
+        if tls is not None:
+            from jetlake.server.shell.tls_socket import TlsSocket
+
+            make = partial(TlsSocket, make_protocol, tls, self.handshakes)
         for each in sockets:
             self._servers.append(await loop.create_server(make, sock=each, backlog=1024))
 

@@ -8,9 +8,7 @@ from jetlake.protocol.frames import Connect, Frame, Ping, Pong, Pub, Sub, Unsub
 
 __all__ = ["describe_frame", "describe_output", "readable"]
 
-_SECRETS = re.compile(
-    rb'("(?:pass|auth_token|sig|jwt|nkey|password)"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|[^,}\s]+)', re.IGNORECASE
-)
+_SECRETS = rb'("(?:pass|auth_token|sig|jwt|nkey|password)"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|[^,}\s]+)'
 
 
 def describe_frame(frame: Frame, payload_max: int = 0) -> str:
@@ -49,7 +47,7 @@ def describe_output(data: bytes) -> list[str]:
 
 def redact(json: bytes) -> bytes:
     """Return the text of CONNECT without what only the client should know."""
-    return _SECRETS.sub(rb'\1"[REDACTED]"', json)
+    return re.sub(_SECRETS, rb'\1"[REDACTED]"', json, flags=re.IGNORECASE)
 
 
 def _join(*parts: object) -> str:
