@@ -9,7 +9,6 @@ this purpose and no other. A hash that does not match is damage in either store,
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 from xxhash import xxh3_64, xxh3_64_digest
@@ -88,15 +87,17 @@ class KeyedHashing:
     """
 
     def __init__(self, key: bytes) -> None:
+        from hashlib import blake2b  # It loads OpenSSL, which takes a part of a start.
+
         self._key = key
+        self._blake2b = blake2b
 
     def checksum(self, purpose: bytes, seed: int = 0, owner: str = "") -> Checksum:
         salt = seed.to_bytes(8, "little")
         if owner:
-            salt += blake2b(owner.encode(), digest_size=8, key=self._key, person=b"owner").digest()
-        return Checksum(
-            _keyed_digest, blake2b(digest_size=_HASH_BYTES, key=self._key, salt=salt, person=purpose), is_keyed=True
-        )
+            salt += self._blake2b(owner.encode(), digest_size=8, key=self._key, person=b"owner").digest()
+        begun = self._blake2b(digest_size=_HASH_BYTES, key=self._key, salt=salt, person=purpose)
+        return Checksum(_keyed_digest, begun, is_keyed=True)
 
 
 def _keyed_digest(data: Data, begun: Any) -> bytes:
