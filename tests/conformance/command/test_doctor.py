@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+from contextlib import suppress
 from importlib import metadata
 
 import pytest
@@ -60,3 +63,23 @@ async def test_no_server_and_no_store(shell, tmp_path):
     shown = await shell.run(f"doctor -s nats://127.0.0.1:1 --store-dir {tmp_path / 'missing'}")
     assert "start one with `jetlake serve`" in shown
     assert f"no store in {tmp_path / 'missing'}" in shown
+
+
+def test_a_narrow_terminal_has_each_text_below_its_beginning(tmp_path):
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "COLUMNS": "60", "XDG_CONFIG_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "jetlake", "doctor", "-s", "nats://127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # as Linux ends what a terminal says
+            while data := os.read(ours, 65536):
+                shown += data
+        os.close(ours)
+    assert process.returncode == 0
+    first, *lines = shown.decode().splitlines()
+    indent = first.index(jetlake.__version__)
+    for line in lines:
+        assert len(line) <= 60 or " " not in line[indent:], line  # A path alone may be longer.
+        assert line[indent - 1] == " " and line[indent] != " ", line
+    assert sum(line[:indent].isspace() for line in lines) > 5

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from statistics import median, quantiles
+from textwrap import fill
 from typing import Any, Literal
 
 import click
@@ -24,7 +25,7 @@ from jetlake import platform
 from jetlake.cli import output
 from jetlake.cli.session import EXIT_FAILED, Session, command, json_option
 from jetlake.cli.shared_options import SharedCommand
-from jetlake.errors import JetlakeError
+from jetlake.errors import JetlakeError, NoServersError
 from jetlake.version import __version__
 
 State = Literal["ok", "warning", "failed"]
@@ -36,6 +37,7 @@ _FREE_WANTED = 1 << 30
 _CLOCKS_APART_S = 2
 _JAVA_VERSION = 17
 _CONFIGURATIONS = ("meta.json", "meta.copy.json")  # of a stream; either is enough
+_NO_SERVER = "start one with `jetlake serve`, or name another one with --server or --context"
 _EXTRAS = {
     "cli": ("click", "rich"),
     "client": ("nkeys", "websockets"),
@@ -86,13 +88,25 @@ async def doctor(session: Session, folder: Path | None, as_json: bool) -> None:
     if as_json:
         output.print_json(findings)
     else:
-        width = max(len(finding.check) for finding in findings)
+        indent = max(len(finding.check) for finding in findings) + 6
         for finding in findings:
-            click.echo(f"{_MARKS[finding.state]}  {finding.check:<{width}}  {output.printable(finding.found)}")
+            click.echo(_lines(f"{_MARKS[finding.state]}  {finding.check}", indent, output.printable(finding.found)))
             if finding.advice:
-                click.echo(f"{'':{width + 6}}{finding.advice}")
+                click.echo(_lines("", indent, finding.advice))
     if any(finding.state == "failed" for finding in findings):
         raise SystemExit(EXIT_FAILED)
+
+
+def _lines(start: str, indent: int, text: str) -> str:
+    """Indent a text behind its start: on one line, or on a terminal on as many as its width asks for."""
+    start = f"{start:<{indent}}"
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or width < indent * 2:
+        return start + text
+    blank = " " * indent
+    return fill(
+        text, width, initial_indent=start, subsequent_indent=blank, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _installation() -> Iterator[Finding]:
@@ -248,6 +262,7 @@ async def _server(session: Session) -> Finding:
             except JetlakeError as error:
                 return Finding("server", "warning", found, f"JetStream does not answer: {error}")
             return Finding("server", "ok", f"{found}, {output.plural(account.streams, 'stream')}")
+    except NoServersError as error:  # It names them.
+        return Finding("server", "warning", str(error), _NO_SERVER)
     except (JetlakeError, OSError) as error:
-        advice = "start one with `jetlake serve`, or name another one with --server or --context"
-        return Finding("server", "warning", f"{shown}: {error}", advice)
+        return Finding("server", "warning", f"{shown}: {error}", _NO_SERVER)
