@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,12 +117,17 @@ def open_catalog(which: str | Path) -> Catalog:
         ConfigError: there is no such catalog, or it can't be reached.
     """
     require_pyiceberg()
+    import sqlite3
+
     from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
 
     if isinstance(which, Path):
         which.parent.mkdir(parents=True, exist_ok=True)
         try:
+            # Refuses what is no database, which a SqlCatalog that fails would keep open.
+            with closing(sqlite3.connect(which, timeout=_LOCK_WAIT_S)) as file:
+                file.execute("PRAGMA schema_version")
             return _without_pool(
                 SqlCatalog(_CATALOG, uri=f"sqlite:///{which}", warehouse=f"file://{which.parent}", **_FILE_IO)
             )
