@@ -223,7 +223,7 @@ def test_what_stays_out_is_a_clear_error(key):
 def test_what_only_tunes_nats_server_is_accepted_with_one_line():
     options, findings = read("port: 1\nwrite_timeout: 5s")
     assert options.port == 1
-    assert findings.notices == ["conf:2:0: write_timeout is ignored: a connection whose write takes too long is ended"]
+    assert findings.notices == ["conf:2:0: write_timeout is ignored: a connection whose write takes too long is closed"]
 
 
 @pytest.mark.parametrize(
