@@ -152,7 +152,7 @@ SECTIONS: tuple[Section, ...] = (
             Key(
                 "resolver, account_resolver, accounts_resolver",
                 "MEMORY",
-                "where accounts' JWTs are: `MEMORY` or a folder; `URL(…)` is refused, push the accounts instead",
+                "where accounts' JWTs are: `MEMORY`, a folder, or `URL(https://…)`, where they are looked up",
                 "",
                 f"trusted_keys: [{TRUSTED_KEY}]",
                 checked=False,

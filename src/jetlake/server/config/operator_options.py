@@ -35,7 +35,9 @@ class OperatorOptions(Struct, frozen=True, kw_only=True):
     trusted_keys: tuple[str, ...] = ()
     """Public keys of operators, without a token."""
     folder: FolderOptions | None = None
-    """None = the accounts are in memory."""
+    """None = the accounts are in memory, or at a URL."""
+    url: str = ""
+    """Where accounts are looked up, by http or https; empty = nowhere."""
     preload: tuple[tuple[str, str], ...] = ()
     """Accounts that are there from the start: public key and token."""
     pinned_accounts: tuple[str, ...] = ()
@@ -46,6 +48,10 @@ class OperatorOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         from jetlake.auth.keys import kind_of
 
+        if self.url:
+            _check_url(self.url)
+            if self.preload:
+                raise ConfigError("resolver_preload is only available for a resolver in memory or in a folder")
         if self.tokens and self.trusted_keys:
             raise ConfigError("conflicting options for 'TrustedKeys' and 'TrustedOperators'")
         for key in self.trusted_keys:
@@ -54,6 +60,23 @@ class OperatorOptions(Struct, frozen=True, kw_only=True):
         for key in (*self.pinned_accounts, *(account for account, _ in self.preload)):
             if kind_of(key) != "account":
                 raise ConfigError(f'"{key}" is not the public key of an account')
+
+
+def _check_url(url: str) -> None:
+    """Check the URL of a resolver.
+
+    Raises:
+        ConfigError: nothing can be looked up there.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or not url.isascii() or not url.isprintable() or " " in url or parts.query or parts.fragment:
+        raise ConfigError("resolver: the URL must begin with http:// or https://, and accounts' keys go behind it")
 
 
 class CalloutOptions(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ _OPERATORS = ("operator", "operators", "roots", "root")
 _TRUSTED = ("trusted", "trusted_keys")
 _RESOLVER = ("resolver", "account_resolver", "accounts_resolver")
 _KEYS = (*_OPERATORS, *_TRUSTED, *_RESOLVER, "resolver_preload", "resolver_pinned_accounts", "default_sentinel")
+_URL = re.compile(r"URL\(\s*[\"']?(.*?)[\"']?\s*\)", re.IGNORECASE)
 _TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
@@ -39,13 +40,15 @@ def read_operators(section: Section) -> OperatorOptions | None:
         return None
     if resolver is None:
         raise ConfigError(f"{section.value.place}: operators require an account resolver to be configured")
-    folder = _folder(resolver, section)
+    url = _url(resolver)
+    folder = _folder(resolver, section) if not url else None
     accounts = tuple((name, _text(value)) for name, value in preload.items()) if preload is not None else ()
     try:
         return OperatorOptions(
             tokens=tokens,
             trusted_keys=trusted,
             folder=folder,
+            url=url,
             preload=accounts,
             pinned_accounts=pinned,
             default_sentinel=sentinel,
@@ -77,6 +80,14 @@ def _token(text: str, section: Section) -> str:
     return found[0]
 
 
+def _url(value: Value) -> str:
+    """Read a resolver by URL; empty for any other."""
+    found = _URL.fullmatch(value.data.strip()) if isinstance(value.data, str) else None
+    if found is None:
+        return ""
+    return found[1].rstrip("/") + "/"
+
+
 def _folder(value: Value, section: Section) -> FolderOptions | None:
     """Read a resolver; None for one in memory."""
     from jetlake.server.config.operator_options import FolderOptions
@@ -85,11 +96,9 @@ def _folder(value: Value, section: Section) -> FolderOptions | None:
         word = value.data.upper()
         if word in ("MEM", "MEMORY"):
             return None
-        if word.startswith("URL("):
-            raise ConfigError(
-                f"{value.place}: a resolver by URL is not supported: use MEMORY, or type: full and push the accounts"
-            )
-        raise ConfigError(f"{value.place}: error parsing account resolver: expected MEMORY or a map with type and dir")
+        raise ConfigError(
+            f"{value.place}: error parsing account resolver: expected MEMORY, URL(http://…) or a map with type and dir"
+        )
     inner = Section(value, section.findings)
     kind = inner.string("type").upper()
     if kind in ("MEM", "MEMORY"):

@@ -105,7 +105,7 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     section.refuse("this server is a single node; for several, use nats-server", *_OTHER_SERVERS)
     section.refuse("this server speaks NATS only; for MQTT, use nats-server", "mqtt")
     section.refuse(_INSECURE, "proxies")
-    section.refuse("accounts are resolved in memory or in a folder", "resolver_tls")
+    section.refuse("the authorities of the system vouch for a resolver by URL", "resolver_tls")
     section.refuse("let the proxy forward connections unchanged", "proxy_protocol")
     for why, names in _IGNORED.items():
         section.ignore(why, *names)

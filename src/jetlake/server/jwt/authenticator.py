@@ -16,7 +16,7 @@ from jetlake.server.jwt.account_options import is_revoked
 from jetlake.server.jwt.operators import Operators
 from jetlake.server.jwt.user_rules import check_source, fill_template, permissions_of, permits_type, valid_until
 from jetlake.server.nkey import verify_signature
-from jetlake.server.shell.access.auth import Arbiter, Authentication, Identity
+from jetlake.server.shell.access.auth import Applicant, Arbiter, Authentication, Identity
 from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import ConnectOptions
 
@@ -55,13 +55,47 @@ class JwtAuthenticator:
         return False
 
     def arbiter(self, connect: ConnectOptions, identity: Identity | None) -> Arbiter | None:
-        return None
+        try:
+            return _Lookup(self) if identity is None and self._to_look_up(connect) else None
+        except TokenError:
+            return None
+
+    def _to_look_up(self, connect: ConnectOptions) -> str:
+        """Return the account that has to be looked up first; empty = none has to be.
+
+        Raises:
+            TokenError: the client has no good token.
+        """
+        operators, token = self._operators, connect.jwt or self._operators.sentinel
+        return operators.to_look_up(decode_token(token, UserClaims)) if operators.lookup is not None and token else ""
+
+    async def look_up(self, applicant: Applicant) -> Identity | None:
+        """Look up the account of a client that holds its key, and then decide about the client."""
+        connect, operators = applicant.connect, self._operators
+        try:
+            claims = decode_token(connect.jwt or operators.sentinel, UserClaims)
+            check_times(claims, self._clock.now_ns() / _SECOND_NS)
+            # Whether a token is enough without a signature, its account may say.
+            if connect.sig and not verify_signature(claims.sub, applicant.nonce.encode(), connect.sig):
+                raise TokenError("the signature of the nonce is wrong")
+            assert operators.lookup is not None
+            await operators.lookup.resolve(claims.account)
+        except TokenError as error:
+            self._log.error(f"user JWT refused: {error}")
+            return None
+        identity = self.authenticate(connect, applicant.nonce, applicant.certificate, applicant.host)
+        following = self.arbiter(connect, identity)
+        if following is not None and not isinstance(following, _Lookup):
+            return await following.decide(applicant)
+        return identity
 
     def authenticate(
         self, connect: ConnectOptions, nonce: str, certificate: Certificate | None = None, host: str = ""
     ) -> Identity | None:
         """Check the token of a CONNECT, and the signature that goes with it; None = the client is refused."""
         try:
+            if self._to_look_up(connect):
+                return None  # The arbiter decides.
             return self._check(connect, nonce, host)
         except TokenError as error:
             self._log.error(f"user JWT refused: {error}")
@@ -88,6 +122,16 @@ class JwtAuthenticator:
     def recognize(self, identity: Identity, previous: Authentication) -> Identity | None:
         """Return the identity while its account has nothing against it."""
         return identity if self._operators.refusal(identity) is None else None
+
+
+class _Lookup:
+    """Decides about a client whose account is looked up first."""
+
+    def __init__(self, authenticator: JwtAuthenticator) -> None:
+        self._authenticator = authenticator
+
+    async def decide(self, applicant: Applicant) -> Identity | None:
+        return await self._authenticator.look_up(applicant)
 
 
 def identify(

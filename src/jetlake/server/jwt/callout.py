@@ -312,7 +312,7 @@ class OperatorCalloutAuthenticator(JwtAuthenticator):
 
     def arbiter(self, connect: ConnectOptions, identity: Identity | None) -> Arbiter | None:
         if identity is None:
-            return None
+            return super().arbiter(connect, None)
         users = self._operators.accounts[identity.account].nats.authorization.auth_users
         return _AccountArbiter(self, identity.account) if users and identity.user not in users else None
 

@@ -10,9 +10,10 @@ What always holds:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from jetlake.auth.claims import AccountClaims, OperatorClaims, SigningScope, Use
 from jetlake.auth.keys import ACCOUNT, kind_of
 from jetlake.auth.tokens import check_times, decode_token
 from jetlake.errors import ConfigError, TokenError
+from jetlake.server.config.leaf_options import LeafOptions
 from jetlake.server.config.operator_options import OperatorOptions
 from jetlake.server.config.options import SYSTEM_ACCOUNT, Options
 from jetlake.server.engine.core.clock import Clock
@@ -30,6 +32,9 @@ from jetlake.server.jwt.folder import AccountFolder
 from jetlake.server.shell.access.auth import Identity
 from jetlake.server.shell.log import Log
 from jetlake.server.version import COMPATIBLE_VERSION
+
+if TYPE_CHECKING:
+    from jetlake.server.jwt.lookup import AccountLookup
 
 __all__ = ["ACCOUNT_EXPIRED", "Operators"]
 
@@ -76,8 +81,14 @@ class Operators:
             for name, token in self.folder.read():
                 self._load(name, token)
         self._preload(options.operators)
+        self.lookup: AccountLookup | None = None
+        if options.operators.url:
+            from jetlake.server.jwt.lookup import AccountLookup
+
+            self.lookup = AccountLookup(options.operators.url, self)
         self.system_account = self._find_system_account(options.system_account)
-        options.leafnodes.check_accounts({*self.accounts, self.system_account})
+        if self.lookup is None:
+            options.leafnodes.check_accounts({*self.accounts, self.system_account})
         self._outcome = self._make_options()
 
     # Trust
@@ -126,12 +137,55 @@ class Operators:
             raise ConfigError("system_account in config and operator JWT must be identical")
         if configured and kind_of(configured) != ACCOUNT:
             raise ConfigError(f"system_account: {configured!r} is not the public key of an account")
+        if self.lookup is None:
+            self._check_system_account(configured)
+        return configured
+
+    def _check_system_account(self, configured: str) -> None:
         if configured and configured not in self.accounts:
             raise ConfigError(
                 f"error resolving system account: account missing: {configured} is not in the resolver; "
                 "give its token in resolver_preload"
             )
-        return configured
+
+    async def look_up_first(self, leafnodes: LeafOptions) -> None:
+        """Look up, at the resolver's URL, the accounts without which the server does not start.
+
+        Raises:
+            ConfigError: the resolver does not answer, or does not have one of them.
+        """
+        if self.lookup is None:
+            return
+        await self.lookup.check()
+        named = {remote.account for remote in leafnodes.remotes}
+        if leafnodes.listen is not None:
+            named |= {leafnodes.listen.account, *(user.account for user in leafnodes.listen.users)}
+        for name in sorted(named | {self.system_account}):
+            if name:
+                try:
+                    await self.lookup.resolve(name)
+                except TokenError as error:
+                    self._log.error(f"resolver: {error}")
+        self._check_system_account(self.system_account)
+        leafnodes.check_accounts({*self.accounts, self.system_account})
+
+    async def look_up_stored(self, folder: str) -> None:
+        """Look up the accounts that have streams on disk; the streams of those that are not found do nothing."""
+        # On some systems a hash follows names with capital letters.
+        names = {path.name.partition("~")[0] for path in os.scandir(folder)}
+        for name in sorted(names - self.accounts.keys()):
+            if self.lookup is not None and kind_of(name) == ACCOUNT:
+                try:
+                    await self.lookup.resolve(name)
+                except TokenError as error:
+                    self._log.error(f"resolver: the streams of account {name} are not available: {error}")
+
+    def to_look_up(self, claims: UserClaims) -> str:
+        """Return the account of a user, if it is to be looked up before the user can be let in; else nothing."""
+        name = claims.account
+        if self.lookup is None or (name in self.accounts and not self.is_expired(name)):
+            return ""
+        return name if kind_of(name) == ACCOUNT and self.may_connect(name) else ""
 
     def verify(self, token: str, name: str = "") -> AccountClaims:
         """Return the claims of an account's token.
@@ -286,7 +340,7 @@ class Operators:
         except ConfigError:
             self.accounts, self.tokens = before
             raise
-        if self.folder is None:
+        if self.folder is None and self.lookup is None:
             listed = dict(options.preload)
             if self.system_account not in listed:
                 self.accounts, self.tokens = before

@@ -272,9 +272,14 @@ class Server:
         try:
             if self.options.http_port is not None:
                 await self._start_monitoring()
+            if self.operators is not None and self.operators.lookup is not None:
+                await self.operators.look_up_first(self.options.leafnodes)
+                self._take_over_accounts()
             if self.wants_jetstream:
                 self._start_jetstream()
             self._start_system_account()
+            if self.operators is not None and self.operators.lookup is not None and self.jetstream_folder:
+                await self.operators.look_up_stored(self.jetstream_folder)
             leafnodes = self.options.leafnodes
             if leafnodes.remotes or leafnodes.listen is not None:
                 await self._start_leafnodes()
@@ -434,6 +439,8 @@ class Server:
     async def _release(self) -> None:
         """Give back what may have been taken, however far the start had come."""
         await self._retire()
+        if self.operators is not None and self.operators.lookup is not None:
+            await self.operators.lookup.close()
         if self.leafnodes is not None:
             await self.leafnodes.stop()
         remove_ports_file(self.options)
