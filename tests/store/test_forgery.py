@@ -6,12 +6,14 @@ a plain store. Only the key of the hashes is missing. The same files are believe
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 from xxhash import xxh3_64_digest
 
+from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.checksum import PLAIN_HASHING, KeyedHashing
 from jetlake.store.files.encrypted_disk import HEADER_BYTES
@@ -249,11 +251,48 @@ def test_files_of_two_streams_are_exchanged():
             assert meta in (text, None)
             try:
                 store = open_store(disk, folder)
-            except Exception as error:
+            except StoreError as error:
                 assert "stream" in str(error)
                 continue
             run = store.read(1, None, COUNT, 1 << 30).messages
             assert all(message.payload.startswith(text) for message in run), path
+
+
+def test_files_of_consumers_with_one_name_are_exchanged():
+    """Two streams, and two accounts with a stream of that name: the hashes have the whole path."""
+    paths = [STREAM, ACCOUNT / "streams/T", ACCOUNT.with_name("B") / "streams/S"]
+    disk = EncryptedFaultyDisk(Random(1))
+    consumers = [StreamFolder(disk, path).consumer("C") for path in paths]
+
+    def journal_of(consumer, key=8):
+        return FileJournal(
+            disk, consumer.path, random_bytes=Random(key).randbytes, tag=consumer.owner, identity=consumer.identity
+        )
+
+    for number, consumer in enumerate(consumers, 1):
+        disk.make_folder(consumer.path)
+        consumer.write_meta(b'{"number":%d}' % number)
+        journal = journal_of(consumer)
+        journal.load()
+        journal.delivered_run(1, list(range(1, 21)), 10)
+        journal.acked((), (number, number))
+        journal.close()
+    disk.kill()
+    files = {path: disk.platter.content(path) for path in disk.files()}
+    for number, consumer in enumerate(consumers, 1):
+        assert (consumer.read_meta(), journal_of(consumer).load().floor_stream) == (b'{"number":%d}' % number, number)
+        for other in consumers:
+            if other is not consumer:
+                for path, data in files.items():
+                    if path.parent == other.path:
+                        disk.platter.put(consumer.path / path.name, data)
+                disk._forget()
+                assert consumer.read_meta() is None
+                with suppress(StoreError):
+                    assert journal_of(consumer).load().floor_stream == 0
+        for path, data in files.items():
+            disk.platter.put(path, data)
+        disk._forget()
 
 
 def test_a_record_that_is_moved_is_none():
