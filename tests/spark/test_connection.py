@@ -48,7 +48,7 @@ def test_tls_with_certificates_as_text(start_server, certificates):
     ("given", "reason"),
     [
         ({"tls.ca": "/no/such/file"}, r"option tls\.ca is neither PEM text nor a file"),
-        ({"tls.ca": "-----BEGIN CERTIFICATE-----\nnope\n-----END CERTIFICATE-----"}, "do not work"),
+        ({"tls.ca": "-----BEGIN CERTIFICATE-----\nnope\n-----END CERTIFICATE-----"}, "cannot be loaded"),
         ({"auth.nkeySecret": "SUnope"}, "nkey_seed"),
         (
             {"auth.credsSecret": "-----BEGIN NATS USER JWT-----\nx\n------END NATS USER JWT------"},

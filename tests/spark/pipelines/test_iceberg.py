@@ -134,7 +134,7 @@ def test_a_table_that_is_not_as_it_was_is_refused(spark, server_of, run_on, tmp_
         run_on(server, archive)
     # Files of the batches that it lacks are no orphans: with them it can be brought back.
     held = set((lake / "data").rglob("*.parquet"))
-    with pytest.raises(SparkError, match="would delete their files"):
+    with pytest.raises(SparkError, match="would delete the files of these batches"):
         run_on(server, Verify("A", str(lake), repair=True))
     assert set((lake / "data").rglob("*.parquet")) == held
     catalog = open_catalog(lake.parent / "catalog.db")
@@ -322,8 +322,8 @@ def test_fields_that_no_payload_or_file_can_have(spark, server_of, run_on, tmp_p
     server = server_of("embedded")
     server.admin().create_stream("A")
     for schema, complaint in (
-        ("id nonsense", "'id nonsense' is no list of fields, .*NONSENSE"),
-        ("id int, ", "is no list of fields"),
+        ("id nonsense", "'id nonsense' is not a list of fields .*NONSENSE"),
+        ("id int, ", "is not a list of fields"),
         ("id int, a struct<x: int, X: int>", "fields x and X, whose columns would have one name"),
         ("id interval day", "value.id is duration.*, which cannot be read from JSON"),
         ("id map<int, string>", "value.id is map.*, which cannot be read from JSON"),

@@ -237,7 +237,7 @@ def test_parts_of_an_archive_are_chosen_and_mistakes_are_explained(spark, server
     run_on(server, Replay(lake, "B", "orc", selection=chosen, subject_map=(("A.*", "B.x.$1"),)))
     assert payloads(admin, "B") == [b"%d" % number for number in range(10, 20) if number % 3]
     assert admin.messages("B")[0]["subject"] == "B.x.1"
-    with pytest.raises(ConfigError, match="still holds messages of its own"):
+    with pytest.raises(ConfigError, match="still holds archived messages"):
         run_on(server, Replay(lake, "A", "orc"))
     with pytest.raises(Exception, match=r"A\.0.*no subject map of the replay matches"):
         other = Selection(subjects=("A.0",))

@@ -75,7 +75,7 @@ def run(*words: str, **environment: str) -> tuple[int, str]:
         ("replay /lake A --from yesterday", 2, "is not a time"),
         ("health --to kafka:x", 2, "is not a target"),
         ("health --window soon", 2, "window 'soon' can't be used"),
-        ("dead-letters A --to A", 2, "can't take its own dead letters"),
+        ("dead-letters A --to A", 2, "can't store its own dead letters"),
         ("dead-letters --to A", 2, "Missing argument"),
         ("sql /nowhere.yml", 2, "No such file"),
         ("archive A /lake", 3, "can't connect"),
