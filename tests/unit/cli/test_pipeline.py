@@ -70,7 +70,7 @@ def run(*words: str, **environment: str) -> tuple[int, str]:
         ("archive A /lake --by week", 2, "is not a partitioning"),
         ("archive A /lake --format avro", 2, "avro"),
         ("archive A /lake --every soon", 2, "is not a duration"),
-        ("replay /lake A --rate 5 --original", 2, "exclude each other"),
+        ("replay /lake A --rate 5 --original", 2, "mutually exclusive"),
         ("replay /lake A --subject-map a", 2, "is not a subject map"),
         ("replay /lake A --from yesterday", 2, "is not a time"),
         ("health --to kafka:x", 2, "is not a target"),
