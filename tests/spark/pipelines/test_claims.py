@@ -67,7 +67,7 @@ def test_a_folder_and_a_checkpoint_serve_one_pipeline(spark, orders, run_on, tmp
         if name == "first":
             run_on(orders, into_stream, checkpoint=check)
         else:
-            with pytest.raises(ConfigError, match=r"orders-stream is of sql first/.* to stream:OUT, not of sql other/"):
+            with pytest.raises(ConfigError, match=r"-stream belongs to sql first/.* to stream:OUT, not to sql other/"):
                 run_on(orders, into_stream, checkpoint=check)
     # A query of Spark's own that the pipeline knows nothing of.
     (tmp_path / "plain").mkdir()

@@ -261,7 +261,7 @@ def test_rows_without_a_subject_go_to_the_bad_rows(spark, server_of, run_on, tmp
         ("stream: ORDERS", "stream: NOPE", r"revenue.yml:4: there is no stream NOPE"),
         ("id bigint", "id bgint", r"(?i)revenue.yml:5: .*bgint"),
         ("{country}", "{town}", r"revenue.yml:20: .*`town`"),
-        ("to: stream:TOTALS", "to: stream:ORDERS", r"revenue.yml:20: stream ORDERS does not take TOTALS"),
+        ("to: stream:TOTALS", "to: stream:ORDERS", r"revenue.yml:20: stream ORDERS does not capture TOTALS"),
         ("mode: update", "mode: append", r"revenue.yml:20: Invalid streaming output mode: append"),
         ("/ticks", "/ticks\n    partition_by: [year]", r"revenue.yml:24: partition_by names year"),
         (
