@@ -57,14 +57,6 @@ def test_the_parser_reads_what_the_encoder_writes(subject, sid, optional, header
         assert parser.error is None
 
 
-@given(TOKENS, st.just(b"") | TOKENS, st.binary(max_size=50), PAYLOADS)
-def test_pieces_are_the_frame(subject, reply, header, payload):
-    assert b"".join(encoder.msg_pieces(subject, b"1", reply, payload)) == encoder.msg(subject, b"1", reply, payload)
-    pieces = encoder.hmsg_pieces(subject, b"1", reply, header, payload)
-    assert any(piece is payload for piece in pieces)
-    assert b"".join(pieces) == encoder.hmsg(subject, b"1", reply, header, payload)
-
-
 def test_a_complaint_is_one_line():
     assert encoder.err("a\r\nPING") == b"-ERR 'a\\r\\nPING'\r\n"
     assert encoder.err("\ud800") == b"-ERR '\\ud800'\r\n"
