@@ -143,6 +143,7 @@ class ProcessDisk:
     def __init__(self, process):
         self._process = process
         self._disk = process.machine.disk
+        self.hashing = self._disk.hashing
         self._handles = set()
 
     def __getattr__(self, name):
