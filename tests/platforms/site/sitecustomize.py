@@ -15,26 +15,35 @@ LINUX_ONLY = {
     "os": (
         "fdatasync memfd_create posix_fadvise posix_fallocate sched_getaffinity sched_setaffinity pipe2 O_TMPFILE "
         "O_PATH O_DIRECT O_NOATIME splice copy_file_range getxattr setxattr listxattr setresuid getresuid pidfd_open "
-        "eventfd eventfd_read eventfd_write EFD_CLOEXEC EFD_NONBLOCK EFD_SEMAPHORE unshare setns"
+        "eventfd eventfd_read eventfd_write EFD_CLOEXEC EFD_NONBLOCK EFD_SEMAPHORE unshare setns getrandom "
+        "sched_getparam sched_setparam sched_getscheduler sched_setscheduler sched_rr_get_interval getresgid setresgid "
+        "RWF_APPEND RWF_DSYNC RWF_HIPRI RWF_NOWAIT RWF_SYNC POSIX_FADV_DONTNEED POSIX_FADV_SEQUENTIAL O_RSYNC"
     ),
+    "resource": "prlimit RUSAGE_THREAD RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_RTTIME RLIMIT_SIGPENDING",
     "select": "epoll EPOLLIN EPOLLOUT",
     "signal": "SIGPWR SIGSTKFLT SIGRTMIN SIGRTMAX sigtimedwait sigwaitinfo",
-    "socket": "AF_NETLINK AF_VSOCK SO_PEERCRED SO_BINDTODEVICE SOCK_CLOEXEC SOCK_NONBLOCK",
-    "time": "CLOCK_BOOTTIME CLOCK_TAI",
+    "socket": (
+        "AF_NETLINK AF_VSOCK SO_PEERCRED SO_BINDTODEVICE SO_MARK SO_PRIORITY SOCK_CLOEXEC SOCK_NONBLOCK MSG_MORE "
+        "MSG_NOSIGNAL TCP_CORK TCP_DEFER_ACCEPT TCP_INFO TCP_KEEPIDLE TCP_QUICKACK TCP_SYNCNT TCP_USER_TIMEOUT"
+    ),
+    "time": "CLOCK_BOOTTIME CLOCK_TAI pthread_getcpuclockid",
 }
 POSIX_ONLY = {
     "os": (
         "pread pwrite preadv pwritev readv writev O_DIRECTORY O_NOFOLLOW O_CLOEXEC O_NONBLOCK O_SYNC O_DSYNC O_ACCMODE "
         "SEEK_DATA SEEK_HOLE fork forkpty getuid geteuid getgid getegid getpgid setsid killpg statvfs fstatvfs sysconf "
         "chown lchown fchown fchmod mkfifo mknod nice sync getloadavg ttyname openpty ctermid lockf ST_RDONLY "
-        "set_blocking register_at_fork"
+        "set_blocking register_at_fork wait wait3 wait4 waitid getgroups getpriority setpriority setuid "
+        "setgid tcgetpgrp sendfile fchdir chroot pathconf fpathconf confstr"
     ),
     "select": "poll",
     "signal": (
         "SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGQUIT SIGKILL SIGCHLD SIGPIPE SIGSTOP SIGTSTP SIGCONT SIGWINCH "
         "pthread_sigmask pthread_kill sigwait sigpending setitimer getitimer alarm pause siginterrupt"
     ),
-    "socket": "AF_UNIX",
+    "socket": "AF_UNIX SO_REUSEPORT",
+    "time": "tzset clock_gettime clock_gettime_ns clock_settime clock_getres CLOCK_MONOTONIC CLOCK_REALTIME",
+    "asyncio": "start_unix_server open_unix_connection",
 }
 POSIX_MODULES = "fcntl resource pwd grp termios tty pty uvloop syslog spwd crypt readline curses"
 LIBRARY = (
@@ -229,7 +238,7 @@ def become_windows():
     for name in POSIX_MODULES.split():
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Refusal())
-    take_away(LINUX_ONLY)
+    take_away({name: attributes for name, attributes in LINUX_ONLY.items() if name not in Refusal.names})
     take_away(POSIX_ONLY)
     hide_proc()
     OpenFiles()
