@@ -26,8 +26,8 @@ _NEW_PER_DUE = 4000
 _QUIET_TURNS_PER_S = 50
 # More objects than this are exempt from further looks after one.
 _LOOKED_AT_MAX = 20_000
-# A look at all objects is due when so many became exempt, and so many times the number that the last one left; in a
-# quiet moment earlier, if they are not too many for it: nobody knows how long that moment is.
+# A full collection is due when this number of objects, and this multiple of the number that survived the last one, have
+# become exempt. In a quiet moment, whose length is unknown, it is due earlier, unless there are too many objects.
 _ALL_BUSY = (2_000_000, 4)
 _ALL_QUIET = (200_000, 1)
 _ALL_QUIET_MAX = 400_000
@@ -61,11 +61,11 @@ def without_collections() -> Iterator[None]:
 class GarbageCollection:
     """Garbage collections that look at a bounded number of objects: each takes as long as there are objects to look at.
 
-    Young objects are collected as ever. Older ones are looked at once, some tens of thousands at a time; those that are
-    left are exempt from then on. So are those of a request that has created very many: they live about as long as what
-    the request created. Objects that go without being part of a cycle need no collection, and what comes and goes
-    (consumers, connections, requests) leaves no cycles. For those that do, all objects are looked at when their number
-    has doubled, in a quiet moment; a server that is large, or never quiet, puts that off for long.
+    Young objects are collected as usual. Older objects are looked at once, some tens of thousands at a time; the
+    survivors are exempt from then on. So are the objects of a request that has created a large number: they live about
+    as long as the result of the request. Objects outside of cycles need no collection, and short-lived ones (consumers,
+    connections, requests) leave no cycles. For the remaining cycles, all objects are looked at when their number has
+    doubled, in a quiet moment; a server that is large, or never quiet, postpones that for long.
 
     Args:
         turns: returns how many turns the server's loop has had so far.
