@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetlake import platform
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.atomic_file import read_file, replace_file
@@ -414,3 +415,18 @@ def test_syncs_beside_the_thread_that_appends(tmp_path: Path) -> None:
     again = FileStore(RealDisk(), tmp_path / "msgs", segment_bytes=20_000)
     assert [message.sequence for message in again.read(1, None, 10_000, 1 << 30).messages] == expected
     again.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_a_system_that_reads_and_writes_a_part_at_a_time_is_asked_for_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    read_at, write_at = platform.read_at, platform.write_at
+    monkeypatch.setattr(platform, "read_at", lambda handle, size, offset: read_at(handle, min(size, at_once), offset))
+    monkeypatch.setattr(platform, "write_at", lambda handle, data, offset: write_at(handle, data[:at_once], offset))
+    disk = RealDisk()
+    handle = disk.open(tmp_path / "file", create=True)
+    disk.write(handle, b"twenty bytes of data", 3)
+    assert disk.read(handle, 100, 0) == bytes(3) + b"twenty bytes of data"
+    assert disk.read(handle, 9, 10) == b"bytes of "
+    disk.close(handle)

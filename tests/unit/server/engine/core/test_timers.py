@@ -93,3 +93,23 @@ def test_what_is_left_when_there_is_no_more_time_runs_next():
     assert timers.next_ns == 10
     assert timers.run_due(10) == 3
     assert ran == [0, 1, 2, 3, 4]
+
+
+def test_cancelled_timers_do_not_pile_up_and_the_others_run_in_order():
+    timers, ran = Timers(), []
+    kept = [timers.schedule(deadline, lambda now_ns: ran.append(now_ns)) for deadline in range(1000, 0, -10)]
+
+    def cancel_all_but_the_last(_now_ns):
+        for timer in kept[:-1]:
+            timers.cancel(timer)
+
+    timers.schedule(5, cancel_all_but_the_last)
+    others = [timers.schedule(2000, ran.append) for _ in range(5000)]
+    for timer in others[1:]:
+        timers.cancel(timer)
+    assert len(timers._heap) < 2 * len(timers) + 100
+    assert timers.run_due(10) == 2
+    assert ran == [10]
+    assert timers.next_ns == 2000 and len(timers) == 1
+    assert len(timers._heap) <= 2 * len(timers) + 64
+    assert timers.run_due(2000) == 1
