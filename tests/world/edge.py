@@ -75,8 +75,8 @@ class Edge:
         while not self.history.is_calm:
             await asyncio.sleep(random.choice((0.1, 1, 3)))
             task = asyncio.create_task(self._move(random))
-            if random.random() < 0.3:
-                await asyncio.wait([task], timeout=random.choice((0.01, 0.1, 1)))
+            if random.random() < 0.5:
+                await asyncio.wait([task], timeout=random.uniform(0.01, 0.6))
                 task.cancel()
             await asyncio.wait([task])
             if not task.cancelled() and task.exception() is not None:

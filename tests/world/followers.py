@@ -6,7 +6,7 @@ from jetlake.errors import JetlakeError
 from tests.world.book import BrokenPromiseError
 from tests.world.workload import Worker
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "Instance"]
 
 _BEHIND_S = 100
 """How long a reader may need to the end of a calm world."""
@@ -136,3 +136,30 @@ class Follower(Worker):
             if seen_revision != (entry.revision if entry is not None else None):
                 behind.append((key, entry, seen))
         return behind
+
+
+class Instance(Worker):
+    """A program that works as a member of the partitioned group until the world is calm, beside others of its name."""
+
+    async def run(self):
+        await self.connect()
+        js, jobs = self.nc.jetstream(), self.setup.jobs
+        wait_s = self.random.choice((0.02, 0.2))
+
+        async def handle(message):
+            jobs.began(message)
+            await asyncio.sleep(wait_s)
+
+        while not self.history.is_calm:
+            try:
+                group = await js.consumer_groups("PLAIN").get("G")
+                async with group.consume("a", handle, ack_wait=1, on_error=self.errors.append) as member:
+                    while not self.history.is_calm:
+                        await asyncio.sleep(0.1)
+                        if self.random.random() < 0.01:
+                            break
+                self.history.world.trace(f"{self.name} {member!r}")
+            except JetlakeError as error:
+                self.history.world.count(f"error {type(error).__name__} of an instance")
+                await asyncio.sleep(0.1)
+        await self.nc.close()

@@ -12,8 +12,14 @@ from random import Random
 from jetlake.server.config.secret import Secret
 from tests.world.book import BrokenPromiseError
 from tests.world.edge import Edge, EdgeWorker, join_servers
-from tests.world.followers import Follower
-from tests.world.servers import ServerMachine, make_files_small, make_sockets_narrow, make_turns_short
+from tests.world.followers import Follower, Instance
+from tests.world.servers import (
+    ServerMachine,
+    make_clients_narrow,
+    make_files_small,
+    make_sockets_narrow,
+    make_turns_short,
+)
 from tests.world.threads import BlockingWorker, SparkQuery
 from tests.world.workload import Setup, Worker
 from tests.world.world import Process, World
@@ -51,10 +57,24 @@ PARTS = {
     "backups": 0.35,
     "short turns": 0.05,
     "narrow sockets": 0.05,
-    "bursts": 0.05,
-    "quick lines": 0.15,
+    "bursts": 0.1,
+    "quick lines": 0.25,
+    "narrow clients": 0.15,
 }
 """What a world may consist of, and how often it does: a world of some parts has more of what each of them does."""
+_NARROW = {
+    "short turns": make_turns_short,
+    "narrow sockets": make_sockets_narrow,
+    "narrow clients": make_clients_narrow,
+}
+
+
+def parts_of(seed):
+    """Return the parts of a seed's world."""
+    chance = Random(f"{seed} parts")
+    parts = {part for part, often in PARTS.items() if chance.random() < often}
+    # A burst fills several small files before the first of them is synced.
+    return parts | {"small files"} if "bursts" in parts else parts
 
 
 class History:
@@ -70,8 +90,7 @@ class History:
         self.skip = frozenset(skip)
         self.world = World(seed, keeps_trace=keeps_trace)
         self.random = Random(f"{seed} history")
-        chance = self.chance("parts")
-        self.parts = {part for part, often in PARTS.items() if chance.random() < often}
+        self.parts = parts_of(seed)
         self.steps = []
         self.faults = []
         self.clients = []
@@ -118,12 +137,7 @@ class History:
 
     def _conduct(self):
         world, random = self.world, self.random
-        if "small files" in self.parts:
-            make_files_small(random)
-        if "short turns" in self.parts:
-            make_turns_short()
-        if "narrow sockets" in self.parts:
-            make_sockets_narrow()
+        self._make_narrow()
         has_edge = "edge" in self.parts
         key = Secret("the key of this world") if "encryption" in self.parts else None
         if has_edge:
@@ -146,6 +160,9 @@ class History:
                 self._run_beside("mover", self.setup.edge.move, lambda: self.setup.edge.move)
         if "followers" in self.parts:
             self._run_beside("f", Follower(self, "f").run, None)
+        if "groups" in self.parts:
+            for number in range(2):
+                self._start_client(f"i{number}", Instance)
         if "blocking" in self.parts:
             self._start_thread("b", BlockingWorker)
         if "spark" in self.parts:
@@ -160,6 +177,14 @@ class History:
         self._run_client("verifier", self.setup.verify)
         self._end()
         return world
+
+    def _make_narrow(self):
+        """Make limits of this process small, so that worlds reach them."""
+        if "small files" in self.parts:
+            make_files_small(self.random)
+        for part, make in _NARROW.items():
+            if part in self.parts:
+                make()
 
     def _run_client(self, name, work):
         runner = ClientProcess(self, name, work)
@@ -198,8 +223,9 @@ class History:
         """Let things go wrong for a while."""
         world, random = self.world, self.random
         enabled = [fault for fault in FAULTS if random.random() < 0.6]
-        enabled += [cut_power_in_sync] * 4 if "bursts" in self.parts else []
+        enabled += [cut_power_in_sync] * 8 if "bursts" in self.parts else []
         enabled += [reset_leaf] * 4 if {"edge", "quick lines"} <= self.parts else []
+        enabled += [pause_instance] * 5 if "groups" in self.parts else []
         for number in range(random.randrange(0, 11)):
             wait_s, fault, chance = random.uniform(0.02, 1.2), random.choice(enabled or FAULTS), random.random()
             world.scheduler.sleep(wait_s)
@@ -387,6 +413,15 @@ def pause_client(history, random):
         process.resume()
 
 
+def pause_instance(history, random):
+    """An instance of a member is frozen for longer than its ack wait, and another one takes over."""
+    if running := [client for client in history.clients if client.name[0] == "i" and not client.has_ended]:
+        process = random.choice(running).process
+        process.pause()
+        history.world.scheduler.sleep(random.uniform(1, 4))
+        process.resume()
+
+
 def kill_client(history, random):
     """A client is killed in the middle of whatever it does, and another one begins."""
     if running := [client for client in history.clients if client.make_successor is not None and not client.has_ended]:
@@ -493,14 +528,39 @@ def cut_power_within(history, random):
     history.ensure_up(server)
 
 
+def cut_power_in_create(history, random):
+    """The power goes while the folder of a new stream or consumer gets its files."""
+    server = random.choice(history.servers)
+    disk, changes = server.machine.disk, random.randrange(1, 6)
+
+    def cut_soon(operation, _path):
+        if operation == "add_folder" and disk.cut_at is None:
+            disk.cut_at = disk.operations + changes
+
+    disk.fault = cut_soon
+    deadline_ns = history.world.scheduler.now_ns + 3_000_000_000
+    while server.machine.is_on and history.world.scheduler.now_ns < deadline_ns:
+        history.world.scheduler.sleep(0.01)
+    disk.fault = disk.cut_at = None
+    if not server.machine.is_on:
+        history.world.count("cut in create")
+        server.machine.power_on()
+    history.ensure_up(server)
+
+
 def cut_power_in_sync(history, random):
     """The power goes while much is written and little is synced."""
     for server in history.servers:
         server.machine.sync_s = 0.4
     history.world.scheduler.sleep(random.uniform(0.05, 0.5))
-    power_cut(history, random)
+    cut = random.choice(history.servers)
+    cut.power_cut()
     for server in history.servers:
+        # A start that syncs hundreds of small files would take minutes.
         server.machine.sync_s = 0.004
+    history.world.scheduler.sleep(random.choice((0.1, 1, 3)))
+    cut.machine.power_on()
+    history.ensure_up(cut)
 
 
 def reset_leaf(history, random):
@@ -535,7 +595,9 @@ def fail_reads_at_start(history, random):
 
 def jump_clock(history, random):
     machine = random.choice(history.servers).machine
-    machine.wall_offset_ns += int(random.choice((-3600, -10, -0.5, 0.5, 3, 20)) * 1e9)
+    # An hour that comes back is longer than the stream remembers ids that Spark writes to.
+    seconds = random.choice((-3600, -10, -0.5, 0.5, 3, 20)[("spark" in history.parts) :])
+    machine.wall_offset_ns += int(seconds * 1e9)
     history.world.trace(f"FAULT clock of {machine.name} is off by {machine.wall_offset_ns / 1e9:g} s")
 
 
@@ -571,6 +633,7 @@ FAULTS = [
     slow_disk,
     fail_disk,
     cut_power_within,
+    cut_power_in_create,
     fail_reads_at_start,
     jump_clock,
     fail_names,

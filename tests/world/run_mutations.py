@@ -36,7 +36,7 @@ MUTATIONS = [
     (
         "server/shell/connection/peer_connection.py",
         "transport.write(data if self.encrypt is None else self.encrypt(data))",
-        "transport.write(data[:-1] if len(data) > 60000 else data)",
+        "transport.write(data[:40000] + data[40001:])",
         "a long write loses a byte",
     ),
     (
@@ -396,6 +396,48 @@ MUTATIONS = [
         "            messages = list(map(digest.add, rows))\n            ledger.add_task(task, self._attempt, str(digest))\n            return self._publish(iter(messages))",
         "a task is noted as written before it is",
     ),
+    (
+        "client/connection/outbox.py",
+        "        self._forget_kept()\n        self.end_turn()\n        return dropped",
+        "        self.end_turn()\n        return dropped",
+        "what was kept is sent on every later connection",
+    ),
+    (
+        "client/connection/outbox.py",
+        "for key, frame in self._kept.items() if not _reply(frame).startswith(inbox)",
+        "for key, frame in self._kept.items()",
+        "a window's kept messages are sent besides",
+    ),
+    (
+        "client/kv/bucket.py",
+        "            revision = entry.revision if entry is not None else 0\n",
+        "            revision = 0\n",
+        "a deleted key is not created again",
+    ),
+    (
+        "client/migration/gate.py",
+        "                if proposed in (None, stored):\n                    return stored",
+        "                return stored",
+        "a closed stream is copied before its last messages are stored",
+    ),
+    (
+        "blocking/send_queue.py",
+        "        if not entered.cancelled():\n            self.flush()",
+        "        pass",
+        "what waits behind a message for a full window stays there",
+    ),
+    (
+        "client/objects/catalog.py",
+        "                # After a lost answer the object may be visible, so its chunks stay.\n                if not lost_answers:",
+        "                if True:",
+        "an object whose answer was lost loses its content",
+    ),
+    (
+        "client/objects/catalog.py",
+        '{"Nats-Msg-Id": info.nuid}',
+        "None",
+        "an object is stored a second time after a lost answer",
+    ),
 ]
 
 
@@ -406,6 +448,8 @@ def main():
     parser.add_argument("--only", default="", help="those whose description has these words")
     parser.add_argument("--place", type=int, default=1, help="the first to plant, counted from 1")
     parser.add_argument("--under", default="", help="those in modules under these folders, with commas between them")
+    parser.add_argument("--parts", default="", help="ask only the seeds whose worlds have these parts")
+    parser.add_argument("--tests", default="", help="ask these tests instead of the unit tests of the module's folder")
     parser.add_argument("--ask", choices=("both", "tests", "seeds"), default="both", help="who is asked")
     arguments = parser.parse_args()
     unnoticed = []
@@ -424,7 +468,7 @@ def main():
             if piece not in original:
                 sys.exit(f"{path} has no {piece!r} any more: plant {what!r} elsewhere")
             source.write_text(original.replace(piece, instead, 1))
-            test = _notice_by_test(copy, path) if arguments.ask != "seeds" else ""
+            test = _notice_by_test(copy, path, arguments.tests.split()) if arguments.ask != "seeds" else ""
             seed = _notice_by_seed(copy, arguments) if arguments.ask != "tests" else ""
             source.write_text(original)
             print(f"| {what} | `{path}` | {test or '-'} | {seed or '-'} |", flush=True)
@@ -433,16 +477,16 @@ def main():
     print(f"{len(unnoticed)} were not noticed: {unnoticed}")
 
 
-def _notice_by_test(copy, path):
-    """Return the first unit test of the module's folder that notices."""
-    folder = copy / "tests" / "unit" / Path(path).parent
-    if not folder.is_dir():
+def _notice_by_test(copy, path, tests):
+    """Return the first of these tests, or of the unit tests of the module's folder, that notices."""
+    tests = tests or [copy / "tests" / "unit" / Path(path).parent]
+    if not (copy / tests[0]).exists():
         return ""
     pytest = [sys.executable, "-m", "pytest"]
     try:
         run = subprocess.run(
             # A test that hangs may hang in what cleans up after it too: its process is ended.
-            [*pytest, "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_TEST_S}", "--timeout-method=thread", folder],
+            [*pytest, "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_TEST_S}", "--timeout-method=thread", *tests],
             cwd=copy, capture_output=True, text=True, check=False, timeout=20 * _TEST_S,
             env={**os.environ, "PYTHONPATH": str(copy / "src")},
         )  # fmt: skip
@@ -458,7 +502,7 @@ def _notice_by_seed(copy, arguments):
     """Return the first seed that notices."""
     command = [sys.executable, "-m", "tests.world.run_world", "--first", "--seed", str(arguments.seed)]
     run = subprocess.run(
-        [*command, "--seeds", str(arguments.seeds)], cwd=copy, capture_output=True, text=True, check=False,
+        [*command, "--seeds", str(arguments.seeds), "--parts", arguments.parts], cwd=copy, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(copy / "src")},
     )  # fmt: skip
     if run.returncode == 0:

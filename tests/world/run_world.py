@@ -31,7 +31,7 @@ import signal  # noqa: E402
 import traceback  # noqa: E402
 
 from jetlake.protocol import nuid  # noqa: E402
-from tests.world.history import History  # noqa: E402
+from tests.world.history import History, parts_of  # noqa: E402
 from tests.world.scheduler import BEGIN_NS  # noqa: E402
 
 _wall = interposed._real["monotonic"]
@@ -149,6 +149,7 @@ def _cpu_s():
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
+_PASSED_BY = {"failure": None, "counts": {}, "cpu_s": 0, "digest": "", "turns": 0, "virtual_s": 0}
 _LOGGED = ("seed", "failure", "digest", "counts", "turns", "virtual_s", "cpu_s")
 
 
@@ -185,6 +186,7 @@ def main():
     parser.add_argument("--shrink", action="store_true", help="shorten the histories that fail")
     parser.add_argument("--first", action="store_true", help="end at the first that fails")
     parser.add_argument("--coverage", action="store_true", help="note which branches are taken")
+    parser.add_argument("--parts", default="", help="only the seeds whose worlds have these parts, with commas between")
     parser.add_argument("--log", type=Path, help="note what came of each seed, and skip those that passed before")
     parser.add_argument("--here", action="store_true", help="run in this process, for a debugger")
     arguments = parser.parse_args()
@@ -193,9 +195,12 @@ def main():
     seed = arguments.seed
     used_s = 0
     skip = frozenset(arguments.skip.split(",")) - {""}
+    parts = frozenset(arguments.parts.split(",")) - {""}
     while True:
         run = run_seed if arguments.here else run_forked
-        if (outcome := passed.get(seed)) is None:
+        if parts and not parts <= parts_of(seed):
+            outcome = _PASSED_BY
+        elif (outcome := passed.get(seed)) is None:
             cpu_s = _cpu_s()
             outcome = run(
                 seed, keeps_trace=arguments.trace, skip=skip, shift=arguments.shift, measures=arguments.coverage

@@ -5,6 +5,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from jetlake.client.connection import outbox, wire_protocol
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.consumer import flow_control
 from jetlake.server.engine.core import long_work
@@ -23,7 +24,14 @@ from jetlake.store.redo.redo_log import RedoLog
 from tests.world.book import BrokenPromiseError
 from tests.world.world import Process
 
-__all__ = ["MEMORY_BYTES", "ServerMachine", "make_files_small", "make_sockets_narrow", "make_turns_short"]
+__all__ = [
+    "MEMORY_BYTES",
+    "ServerMachine",
+    "make_clients_narrow",
+    "make_files_small",
+    "make_sockets_narrow",
+    "make_turns_short",
+]
 
 _TURN_BYTES = 1 << 20
 """What one turn may add before a client that takes nothing is cut off."""
@@ -59,6 +67,11 @@ def make_sockets_narrow():
     peer_connection._HIGH_WATER, peer_connection._LOW_WATER = 3000, 1000
 
 
+def make_clients_narrow():
+    """Let publishers wait soon for a socket that takes no more."""
+    outbox._TURN_BYTES_MAX, wire_protocol._WRITE_BUFFER_HIGH = 500, 1000
+
+
 class _WorldLog(Log):
     """Log lines in the trace; errors of the server itself are kept."""
 
@@ -87,6 +100,7 @@ class ServerMachine:
         self.process = None
         self.server = None
         self.starts = 0
+        self.started_ns = 0
         self.failed_start = None
         self._folder = Path(tempfile.gettempdir()) / "jetlake-world" / name
         # The same for every run, since names are hashed; only lock files lie there, the data is on the world's disk.
@@ -103,6 +117,7 @@ class ServerMachine:
     def start(self):
         """Start a server on what the disk holds; it is ready in a while."""
         self.starts += 1
+        self.started_ns = self.world.scheduler.now_ns
         self.process = process = Process(self.machine, f"{self.name}/{self.starts}")
         self.world.trace(f"start {process.name}")
         log = _WorldLog(self, process)

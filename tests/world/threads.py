@@ -4,12 +4,16 @@ import contextlib
 import json
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jetlake.blocking
 from jetlake.client.tables.spark_offsets import Offset, read_offset
+from jetlake.client.tables.stream_api import ask
 from jetlake.errors import BatchWrittenError, DataLossError, InvalidOptionError, JetlakeError
+from jetlake.model.replies import StreamUpdateReply
+from jetlake.model.requests import StreamCreateRequest
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.sink import writer
@@ -17,6 +21,7 @@ from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.executor import read_task
 from tests.world import interposed
 from tests.world.book import BrokenPromiseError
+from tests.world.changes import SINK_WINDOW_S
 
 __all__ = ["BlockingWorker", "SparkQuery"]
 
@@ -45,7 +50,7 @@ class BlockingWorker:
                 )  # fmt: skip
             except JetlakeError:
                 scheduler.sleep(0.1)
-        self.js = client.jetstream()
+        self.js = client.jetstream(publish_window=random.choice((5, 50, 4000)))
         process = scheduler.current.process
         threads = [
             process.start(lambda number=number: self._act(f"{self.name}.{number}"), f"user{number}")
@@ -157,6 +162,10 @@ class SparkQuery:
         self.random = history.chance(name)
         self.stream = self.random.choice(("PLAIN", "RELEASE")) if "release" in history.parts else "PLAIN"
         self.writes = self.random.random() < 0.6
+        # A query that falls behind, and tasks that work on what they read: longer ranges, and breaks within them.
+        self.is_patient = self.writes and self.random.random() < 0.4
+        self.lag_s = self.random.choice((0, 0, 0.5, 2))
+        self.work_s = self.random.choice((0, 0, 0.02, 0.3))
         self.read = []
         writer.TaskContext = TaskContext
 
@@ -171,6 +180,7 @@ class SparkQuery:
         }  # fmt: skip
         self.options = SourceOptions.of(given)
         self.sink = SinkOptions.of({**servers, "subject": "sink.x", "publishWindow": random.choice(("8", "4096"))})
+        self.refuses = self.writes and random.random() < 0.3
         self.offset = Offset(start=str(self.options.starting)).to_json()
         self.end, self.batch, failures = None, 0, 0
         self._restart()
@@ -191,6 +201,8 @@ class SparkQuery:
                 world.scheduler.sleep(1)
             if random.random() < 0.1:
                 self._restart()
+            if self.lag_s and not self.history.is_calm:
+                world.scheduler.sleep(random.uniform(0, self.lag_s))
 
     def _restart(self):
         """Begin anew from the checkpoint, as after the death of the driver."""
@@ -211,6 +223,11 @@ class SparkQuery:
             world.count("spark retries")
             if random.random() < 0.5:
                 self._restart()
+            if self.is_patient and not self.history.is_calm:
+                # Once, for longer than the stream remembers ids: the ledger and the stored rows tell what is there.
+                self.is_patient = False
+                world.count("spark retries after the duplicate window")
+                world.scheduler.sleep(SINK_WINDOW_S + 5)
             again = self._attempt()
             if again != sequences:
                 raise BrokenPromiseError(f"{self.name} read {sequences} and, again, {again}")
@@ -238,10 +255,15 @@ class SparkQuery:
             finally:
                 del TaskContext.contexts[scheduler.current]
 
+        if is_refusing := self.refuses and not self.history.is_calm and self.random.random() < 0.3:
+            self._limit_sink(1)
         tasks = [
             scheduler.current.process.start(lambda number=number, each=each: run(number, each), f"task{number}")
             for number, each in enumerate(partitions)
         ]
+        if is_refusing:
+            scheduler.sleep(self.random.choice((0.02, 0.3)))
+            self._limit_sink(-1)
         for task in tasks:
             while task.done is not None:
                 task.done.append(scheduler.current)
@@ -254,8 +276,26 @@ class SparkQuery:
             self.history.world.count("spark batches written")
         return [sequence for sequences, _ in outcomes for sequence in sequences]
 
+    def _limit_sink(self, max_msg_size):
+        """Let the stream that is written to refuse all rows for a while."""
+
+        def update(api):
+            config = msgspec.structs.replace(api.stream_info("SINK").config, max_msg_size=max_msg_size)
+            api._request(StreamUpdateReply, "STREAM.UPDATE", "SINK", body=StreamCreateRequest.from_config(config))
+
+        while True:
+            try:
+                return ask(self.options.connection, update)
+            except JetlakeError:
+                self.history.world.scheduler.sleep(0.1)
+
     def _read(self, partition):
-        return [sequence for found in read_task(partition, self.options) for sequence in found.sequence.tolist()]
+        sequences = []
+        for found in read_task(partition, self.options):
+            sequences += found.sequence.tolist()
+            if self.work_s and not self.history.is_calm:
+                self.history.world.scheduler.sleep(self.work_s)
+        return sequences
 
     def _write(self, attempt, sequences):
         rows = pa.table({"data": pa.array([b"%d" % sequence for sequence in sequences], pa.binary())})

@@ -247,6 +247,29 @@ class Worker:
             with contextlib.suppress(JetlakeError), book.may_refuse(number):
                 book.acked(number, (await ack).seq)
 
+    async def publish_plainly(self, random):
+        """Publish without asking for acknowledgements: nothing is promised, but that nothing is stored twice."""
+        for _ in range(random.randrange(1, 80)):
+            number = next(self.setup.numbers)
+            self.setup.plain.begin(number)
+            await self.nc.publish(f"plain.{number % 5}", b"%d" % number)
+        await self.nc.flush(random.choice((0.1, 2)))
+
+    async def talk(self, random):
+        """Publish to a subscription: some messages may be lost, but none overtakes another."""
+        count, subject = random.randrange(1, 80), f"talk.{next(self.setup.numbers)}"
+        subscription = await self.nc.subscribe(subject)
+        got = []
+        try:
+            for number in range(count):
+                await self.nc.publish(subject, b"%d %s" % (number, bytes(random.choice((0, 0, 500)))))
+            while len(got) < count:
+                got.append(int((await subscription.next(1)).payload.split()[0]))
+        finally:
+            await subscription.unsubscribe()
+            if got != sorted(set(got)):
+                raise BrokenPromiseError(f"a subscription to {subject} gave {got}")
+
     async def fetch(self, random):
         consumer = await self.js.consumer("PLAIN", "workers")
         asked_ns = self.history.world.scheduler.now_ns
@@ -293,6 +316,8 @@ class Worker:
 OPERATIONS = [
     (Worker.publish, 10, None),
     (Worker.publish_window, 4, None),
+    (Worker.publish_plainly, 1.5, None),
+    (Worker.talk, 1, None),
     (Worker.fetch, 4, None),
     (Worker.consume, 2, None),
     (Worker.read_ordered, 1, None),
