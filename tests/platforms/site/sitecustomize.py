@@ -100,6 +100,7 @@ def hide_linux_calls():
     import tempfile
 
     tempfile._O_TMPFILE_WORKS = False
+    os.process_cpu_count = os.cpu_count  # From Python 3.13 on; on Linux it asks for the affinity.
     library = ctypes.CDLL
     ctypes.CDLL = lambda *arguments, **options: NoLinuxCalls(library(*arguments, **options))
 
