@@ -568,7 +568,7 @@ async def test_ordered_does_not_mix_a_stream_with_the_one_that_replaced_it(js, c
     assert numbers(await ordered.fetch(10)) == list(range(10))
     await stream.delete()
     await filled(js, count)
-    with pytest.raises(StreamReplacedError, match="sequence 10"):
+    with pytest.raises(StreamReplacedError, match="last sequence read: 10"):
         await ordered.fetch(1)
     await until(lambda: _has_no_consumers(stream))
     assert numbers(await stream.ordered().fetch(3)) == [0, 1, 2]

@@ -314,7 +314,7 @@ async def test_a_stream_that_was_replaced_ends_it(fake, clock, creator, stream, 
         fake.wire.lose()
         await clock.advance(1)
         assert await take(messages, 3) == [1, 2, 3]
-        with pytest.raises(StreamReplacedError, match="sequence 3"):
+        with pytest.raises(StreamReplacedError, match="last sequence read: 3"):
             await messages.next()
         assert fake.published(f"$JS.API.CONSUMER.DELETE.S.{creator.name}")
 
