@@ -23,7 +23,8 @@ class NameList:
     it vanishes.
 
     Attributes:
-        damaged_lines: how many lines of the file could not be read the last time.
+        damaged_lines: how many lines were not authentic when the file was last read; 0 on a disk that does not
+            authenticate, where a torn line is all that can be wrong.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -53,7 +54,7 @@ class NameList:
                 names.add(name)
             elif is_good and signed.startswith(b"-"):
                 names.discard(name)
-            else:
+            elif self._checksum.is_keyed:
                 self.damaged_lines += 1
         return names
 

@@ -93,7 +93,7 @@ class FolderStorage:
             return
         if damaged := self.folder.damaged_lines(account):
             self._report(
-                f"The list of the streams of account {account}, streams.list, was damaged in {damaged} lines: "
+                f"streams.list of account {account} has {damaged} lines that are not authentic, perhaps torn by a power cut: "
                 "if the folders of their streams are missing, that is not noticed"
             )
         for name in sorted(vanished):
