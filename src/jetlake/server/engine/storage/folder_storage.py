@@ -93,8 +93,8 @@ class FolderStorage:
             return
         if damaged := self.folder.damaged_lines(account):
             self._report(
-                f"streams.list of account {account} has {damaged} lines that are not authentic, perhaps torn by a power cut: "
-                "if the folders of their streams are missing, that is not noticed"
+                f"streams.list of account {account} has {damaged} lines that are not authentic, perhaps torn by a "
+                "power cut: if the folders of their streams are missing, that is not noticed"
             )
         for name in sorted(vanished):
             self.set_aside[account, name] = "its folder is missing, although the stream was not deleted"
