@@ -116,8 +116,12 @@ class InProcess(Running):
             flags["no_jetstream"] = True
         options = assemble(flags).options
         log = LineLog(str(self.log_file), debugging=options.debug, tracing=options.trace)
-        self.server = Server(options=options, log=log, clock=self._clock)
-        await self.server.start()
+        try:
+            self.server = Server(options=options, log=log, clock=self._clock)
+            await self.server.start()
+        except BaseException:
+            log.close()
+            raise
         self.port = self.server.port
         self.monitor_port = self.server.monitoring.port
         self.websocket_url = self.server.websocket_url
