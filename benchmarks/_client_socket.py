@@ -149,7 +149,7 @@ def _create_consumer(connection: SocketConnection, pulls: Pulls) -> None:
 def _take(connection: SocketConnection, pulls: Pulls, count: int) -> None:
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{pulls.consumer}".encode()
     asked = received = 0
-    rest = b""
+    rest = data = b""
     while received < count:
         missing = asked - received
         if missing <= pulls.threshold and asked < count:
@@ -165,6 +165,8 @@ def _take(connection: SocketConnection, pulls: Pulls, count: int) -> None:
         rest = data[last + 2 :] if last >= 0 or len(data) < _CUT_BYTES else b""
         if pulls.acks and replies:
             connection.send(b"PUB " + b" 4\r\n+ACK\r\nPUB ".join(replies) + b" 4\r\n+ACK\r\n")
+    while data[-3:] != b"x\r\n":  # The last message is counted by its first line; its payload may still be on its way.
+        data = data[-2:] + connection.recv(60)
 
 
 def request(url: str, count: int, size: int) -> Seconds:
